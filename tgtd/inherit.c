@@ -11,6 +11,7 @@
 #include "tgtd/began.h"
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/keeper/launch.h"
+#include "tgtd/mourning.h"
 #include "tgtd/serve_impl.h"
 #include "tgtd/state/journal.h"
 
@@ -122,6 +123,7 @@ int inherit_cache(struct daemon *d)
 	d->opt->cache.found = &found;
 	d->opt->cache.scarce = kept_origin()->how == KEPT_END_OOM;
 	d->opt->cache.distrust = kept_origin()->died_soon >= KEPT_DIED_NO_CLEAN;
+	d->opt->cache.quarantine = mourning();
 	d->cache = cache_create(&d->opt->cache);
 	d->opt->cache.prepared = NULL;
 	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
@@ -139,6 +141,7 @@ int inherit_cache(struct daemon *d)
 	/* What the one before has left dirty can wait for the sessions that it has left. */
 	cache_only_urgent(d->cache, true);
 	shrink_after_oom(d);
+	mourning_cache(d->cache);
 	keep_arenas(d);
 	return 0;
 }

@@ -23,6 +23,7 @@
 #include "tgtd/iscsi/iscsi.h"
 #include "tgtd/iscsi/transport.h"
 #include "tgtd/rlimits.h"
+#include "tgtd/mourning.h"
 #include "tgtd/pulse.h"
 #include "tgtd/scsi/commands/init.h"
 #include "tgtd/serve.h"
@@ -307,6 +308,9 @@ static void main_start(struct loop_msg *msg)
 	if (!rc)
 		inherit_prepare(d);
 	if (!rc)
+		rc = mourning_begin(d->main, d->rdma || d->opt->has_group);
+	began_step("stores");
+	if (!rc)
 		rc = inherit_cache(d);
 	began_step("cache");
 	if (!rc && !(rc = start_admin(d)))
@@ -342,6 +346,7 @@ static bool take_down(struct daemon *d)
 	/* What is still with the helper threads (event threads of deleted units that are being
 	 * ended, stores being closed) reports to the main loop, which has left already. */
 	loop_timer_cancel(d->main, &d->deadline);
+	mourning_end();
 	pulse_stop();
 	do {
 		offload_end_serial();

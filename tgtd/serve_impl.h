@@ -21,6 +21,7 @@ struct daemon {
 	struct loop_fd keeper; /* the socket to it */
 	struct loop_msg start;
 	struct timer deadline;
+	struct timer late; /* stopping: stores that are late */
 	bool stopping;
 	bool lost;		       /* what a store did not take until the end */
 	bool kept;		       /* the next worker has cache and state journal */

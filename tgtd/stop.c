@@ -3,8 +3,8 @@
  * The end of what serves, and what asks for it: signals, the keeper's death, the administrator. The
  * latter may also want another worker to go on (restart.h). All on the main thread.
  *
- *   portals closed, initiators asked to leave -> targets and LUs deleted (caches flushed) -> the
- *   main loop ends, and serve() takes down the rest
+ *   portals closed, initiators asked to leave -> stores that are late have taken what is dirty ->
+ *   targets and LUs deleted (caches flushed) -> the main loop ends, and serve() takes down the rest
  *
  * A deadline looks after it. What is dirty has --stop-timeout without progress; all else has
  * some seconds.
@@ -27,6 +27,7 @@
 /* How long initiators get to answer a logout request, and when we say what holds us up. SIGTERM to
  * exit takes at most 5 s unless dirty blocks are still being written back. */
 #define LOGOUT_GRACE_MS 1000
+#define LATE_LOOK_NS (50 * NSEC_PER_MSEC)
 #define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
 
 static void main_drained(void *arg)
@@ -36,9 +37,27 @@ static void main_drained(void *arg)
 	loop_stop(d->main);
 }
 
+/* What is dirty of a unit whose store is late has nowhere to go yet: main_deadline() has the
+ * patience for it. (tgtd.8, --stop-timeout) */
+static void wait_for_late(struct timer *t)
+{
+	struct daemon *d = container_of(t, struct daemon, late);
+	struct cache_found found = { 0 };
+
+	if (d->cache && admin_has_late())
+		cache_get_found(d->cache, &found);
+	if (found.waiting_bytes)
+		loop_timer_arm(d->main, t, LATE_LOOK_NS);
+	else
+		admin_drain(main_drained, d);
+}
+
 static void sessions_ended(void *arg)
 {
-	admin_drain(main_drained, arg);
+	struct daemon *d = arg;
+
+	timer_init(&d->late, wait_for_late);
+	wait_for_late(&d->late);
 }
 
 /* What is dirty is lost. */

@@ -448,5 +448,12 @@ void cache_log_lost(struct cache *c)
 				  dev->lower->path ? dev->lower->path : "?",
 				  (unsigned long long)(n >> 10));
 	}
+	list_for_each(dev, &c->unopened, link) {
+		n = dev_unwritten(dev);
+		if (n)
+			log_error("%s: %llu KiB that an earlier process left were not written "
+				  "back: LOST",
+				  dev->slot->store_id, (unsigned long long)DIV_ROUND_UP(n, KiB(1)));
+	}
 	pthread_mutex_unlock(&c->devs_lock);
 }

@@ -5,15 +5,20 @@
     keeper.py refused PORT SECONDS        connects all the time; prints how many were refused
     keeper.py write PORT TARGET LBA BYTE  one sector, acknowledged
     keeper.py read PORT TARGET LBA        the first byte of a sector
+    keeper.py fill PORT TARGET N SEED     N sectors from the first on, each with a stamp of its own
+    keeper.py filled PORT TARGET N SEED   reads them; fails at the first that is not
+    keeper.py readiness PORT TARGET       sense key, ASC and ASCQ of TEST UNIT READY, in hexadecimal; 0: it is ready
     keeper.py sync PORT TARGET            SYNCHRONIZE CACHE; its status
     keeper.py asks PORT TARGET LBA        READ of a sector and SYNCHRONIZE CACHE, and waits for no answer
     keeper.py load PORT TARGET LBA OVER   writes and reads in one session until the file OVER is there
+    keeper.py busy PORT TARGET N FILE     reads and writes sectors 8 to N anywhere, 16 at a time, until its session ends; FILE
+                                          is made when it has done some
     keeper.py rests PORT TARGET FILE      a session that does nothing; FILE is made when it rests, and when that has gone
                                           it prints whether the session goes on
     keeper.py notify PATH                 prints what is said to a service manager: "PID LINE"
     keeper.py hold PID SECONDS            keeps the memory of PID's worker "in use", as its I/O would
 """
-import mmap, os, signal, socket, struct, sys, time
+import mmap, os, random, signal, socket, struct, sys, time
 
 sys.path.insert(0, 'tests/support')
 from iscsi_peer import Gone, Peer
@@ -63,6 +68,42 @@ def read(port, target, lba):
     print(peer.wait_status(peer.itt - 1)[0][0])
 
 
+def stamped(at, seed):
+    return b''.join(struct.pack('>II', lba, int(seed)) * 64 for lba in range(at, at + 64))
+
+
+def fill(port, target, n, seed):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer(timeout=60).login().ready()
+    for at in range(0, int(n), 64):
+        peer.out(peer.write(at, 64, stamped(at, seed)))
+        if peer.wait_status(peer.itt - 1)[1]:
+            sys.exit('a write fails')
+
+
+def filled(port, target, n, seed):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer(timeout=60).login().ready()
+    for at in range(0, int(n), 64):
+        peer.out(peer.read(at, 64))
+        if peer.wait_status(peer.itt - 1)[0] != stamped(at, seed):
+            sys.exit('sectors from %u on are not what was written' % at)
+
+
+def readiness(port, target):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    p = Peer().login()
+    for _ in range(4):  # unit attentions
+        p.out(p.command(b'\0', 0x80))
+        head, data = p.recv()
+        while head[0] != 0x21:
+            head, data = p.recv()
+        status, sense = head[3], data[2:]
+        if not status or sense[2] & 15 != 6:
+            break
+    print('%x/%02x/%02x' % (sense[2] & 15, sense[12], sense[13]) if status else '0')
+
+
 def sync(port, target):
     Peer.address, Peer.target = ('127.0.0.1', int(port)), target
     peer = Peer().login().ready()
@@ -98,6 +139,31 @@ def load(port, target, lba, over):
         n += 1
         longest = max(longest, time.monotonic() - began)
     print('%d writes and reads, the longest pair took %.0f ms' % (n, longest * 1000))
+
+
+def busy(port, target, n, file):
+    Peer.address, Peer.target = ('127.0.0.1', int(port)), target
+    peer = Peer(timeout=60)
+    peer.name += '-busy'
+    peer.login().ready()
+    done = 0
+
+    def ask():
+        at = random.randrange(1, int(n) // 8) * 8
+        peer.out(peer.write(at, 8, bytes(4096)) if random.random() < 0.3 else peer.read(at, 8))
+
+    try:
+        for _ in range(16):
+            ask()
+        while True:
+            head, _ = peer.recv()
+            if head[0] == 0x21 or head[0] == 0x25 and head[1] & 1:
+                done += 1
+                ask()
+            if done == 200:
+                open(file, 'w').close()
+    except (Gone, OSError):
+        print('%d done' % done)
 
 
 def rests(port, target, file):

@@ -378,20 +378,21 @@ if [ "$(id -u)" = 0 ]; then
 	holder=$!
 	while [ ! -s "$dir/held" ] && kill -0 $holder 2>/dev/null; do sleep 0.02; done
 	kill -9 "$worker"
-	is "memory of the dead worker is in use: the log says so" log_says 'the memory of worker [0-9]+, which has died, is in use'
-	is "... and no other one has started" test "$(worker_of "$pid")" = "$pid"
+	is "memory of the dead worker is in use: another one serves beside it" another
+	is "... and the log says why" log_says 'what worker [0-9]+, which has died, had asked of a store is under way'
 	{ kill $holder && wait $holder; } 2>/dev/null
-	is "... until it has gone" another
+	is "... and when it has gone" log_says 'keeper: worker [0-9]+ has gone'
 	rm "$dir/held"
 	python3 -B tests/integration/keeper.py hold "$pid" 60 >"$dir/held" &
 	holder=$!
 	while [ ! -s "$dir/held" ] && kill -0 $holder 2>/dev/null; do sleep 0.02; done
 	: >"$dir/log"
+	kill -STOP "$pid" # it hears of both at once
 	kill -9 "$worker"
+	kill -TERM "$pid"
+	kill -CONT "$pid"
 	is "the memory of a second one is in use" log_says "the memory of worker $worker, which has died, is in use"
 	is "... and no other one has started" test "$(worker_of "$pid")" = "$pid"
-	kill -TERM "$pid"
-	sleep 1.2
 	is "SIGTERM waits for it: the next one is to write back" kill -0 "$pid"
 	kill -TERM "$pid"
 	is "... and a second one does not" ends_with 137

@@ -9,7 +9,7 @@ COMPARE AND WRITE, SYNCHRONIZE CACHE, registrations. An administrator makes unit
 changes the size of the cache. Meanwhile the worker ends by SIGKILL, SIGSEGV, SIGSTOP and then SIGKILL, by the watchdog, or
 before it serves. After each end all sectors are read, and what was configured is looked at. Prints TAP, and figures.
 """
-import collections, multiprocessing, os, random, resource, select, signal, socket, struct, subprocess, sys, threading, time
+import collections, multiprocessing, os, random, re, resource, select, signal, socket, struct, subprocess, sys, threading, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
@@ -57,14 +57,15 @@ class Connection(Peer):
                 return head[3], whole
 
     def scsi(self, lun, cdb, out=b'', length=0):
-        """Status or (key, asc, ascq), and data. What a nexus or a busy unit has to say is waited out."""
+        """Status or (key, asc, ascq), and data. What a nexus or a busy unit has to say is waited out, and a unit that becomes
+        ready: a worker that has died may have something under way at its store."""
         end = now() + PATIENCE
         while True:
             self.out(self.command(bytes(cdb), 0x81 | (0x20 if out else 0x40 if length else 0), len(out) or length, out, lun=lun))
             status, data = self.answer(self.itt - 1)
-            if status not in (8, 0x28) and not (isinstance(status, tuple) and status[0] == 6) or now() > end:
+            if status not in (8, 0x28, (2, 4, 1)) and not (isinstance(status, tuple) and status[0] == 6) or now() > end:
                 return status, data
-            time.sleep(0.001 if isinstance(status, tuple) else 0.01)
+            time.sleep(0.001 if isinstance(status, tuple) and status[0] == 6 else 0.01)
 
 
 def cdb10(code, lba, n, flags=0):
@@ -75,7 +76,8 @@ class Client:
     """Of sectors [first, first + n) of a unit; one command at a time. What is in them: self.has; @asked: what the command whose
     answer has not come would make of it."""
 
-    def __init__(self, number, lun, first, n, port, pause, pipe):
+    def __init__(self, number, lun, first, n, port, pause, pipe, answered):
+        self.answered, self.slot = answered, number + 1
         self.number, self.lun, self.first, self.n, self.pause, self.pipe = number, lun, first, n, pause, pipe
         self.name = 'iqn.2026-11.org.tgtd.test:client-%d' % number
         Peer.address = ('127.0.0.1', port)
@@ -99,7 +101,7 @@ class Client:
 
     def ask(self, what, lba, n, becomes, cdb, out=b'', whole=False):
         self.asked = lba, n, becomes, whole
-        status, data = self.peer.scsi(self.lun, cdb, out)
+        status, data = self.scsi(cdb, out)
         self.asked = None
         if status != 0:
             self.lost('%s of %d+%d: status %s' % (what, lba, n, status))
@@ -144,16 +146,24 @@ class Client:
 
     def pr_out(self, action, kind, new):
         parameters = struct.pack('>QQ8x', 0 if action == 6 else self.key, new)
-        return self.peer.scsi(self.lun, [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], parameters)[0]
+        return self.scsi([0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], parameters)[0]
 
     def check(self, status, what):
         if status != 0:
             self.lost('%s: status %s' % (what, status))
 
+    def scsi(self, cdb, out=b'', length=0):
+        """The first answer to what was sent after the last end of a worker counts, over whichever connection it comes."""
+        sent = now()
+        got = self.peer.scsi(self.lun, cdb, out, length)
+        if sent > self.answered[0] > self.answered[self.slot]:
+            self.answered[self.slot] = now()
+        return got
+
     # -- what is there
 
     def read(self, lba, n):
-        status, data = self.peer.scsi(self.lun, cdb10(0x28, lba, n), length=n * SECTOR)
+        status, data = self.scsi(cdb10(0x28, lba, n), length=n * SECTOR)
         self.check(status, 'READ')
         return data
 
@@ -174,7 +184,7 @@ class Client:
     def settle(self):
         """The answer to what was asked has not come: it has happened, by sectors unless it is atomic, or not."""
         if self.asked_key:
-            keys = self.peer.scsi(self.lun, [0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0], length=256)[1]
+            keys = self.scsi([0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0], length=256)[1]
             if struct.pack('>Q', self.asked_key) in keys:
                 self.key = self.asked_key
             self.asked_key = 0
@@ -199,13 +209,13 @@ class Client:
     def registered(self):
         if not self.key:
             return
-        keys = self.peer.scsi(self.lun, [0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0], length=256)[1]
+        keys = self.scsi([0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0], length=256)[1]
         if keys[8:] != struct.pack('>Q', self.key):
             self.lost('the registration %x is not there: %s' % (self.key, keys.hex()))
         other = Connection('iqn.2026-11.org.tgtd.test:nobody')
         status = other.scsi(self.lun, cdb10(0x2a, self.first, 1), bytes(SECTOR))[0]
         other.close()
-        if status != 0x18 and self.peer.scsi(self.lun, [0x5e, 1, 0, 0, 0, 0, 0, 1, 0, 0], length=256)[1][4:8] != bytes(4):
+        if status != 0x18 and self.scsi([0x5e, 1, 0, 0, 0, 0, 0, 1, 0, 0], length=256)[1][4:8] != bytes(4):
             self.lost('who has not registered may write: status %s' % (status,))
 
     def connect(self):
@@ -214,9 +224,7 @@ class Client:
         while True:
             try:
                 self.peer = Connection(self.name)
-                login = now()
-                self.peer.scsi(self.lun, cdb10(0x28, self.first, 1), length=SECTOR)
-                self.pipe.send(('back', login, now()))
+                self.scsi(cdb10(0x28, self.first, 1), length=SECTOR)
                 self.settle()
                 self.registered()
                 for at in range(self.first, self.first + self.n, 256):
@@ -478,11 +486,28 @@ class Tgtd:
             return f.read()
 
     def drop_cores(self):
+        """Of an end that was ours."""
         n = 0
         for name in os.listdir(DIR + '/cores'):
             n += 1
             os.unlink(DIR + '/cores/' + name)
         return n
+
+    def strange_cores(self):
+        """Of ends that were not: their backtraces."""
+        texts = []
+        for name in os.listdir(DIR + '/cores'):
+            at = DIR + '/cores/' + name
+            texts.append(subprocess.run(['gdb', '-q', '-batch', '-ex', 'thread apply all bt 12', BIN + '/tgtd', at],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout[-6000:])
+            os.unlink(at)
+        return texts
+
+    def said(self):
+        """How many workers have ended by which signal, as the keeper says; and how many the watchdog has ended."""
+        log = self.log()
+        return collections.Counter(re.findall(r'keeper: worker \d+ killed by signal (\d+)', log)), \
+            log.count(': it is ended, and another one started')
 
     def hits(self):
         rows = [line.split() for line in self.adm('cache', 'stat')[1].splitlines()]
@@ -502,8 +527,8 @@ def kill(pid, sig):
 class Ends:
     """Ends workers, and knows how many in a row have died so soon that the keeper counts them."""
 
-    def __init__(self, tgtd, r):
-        self.tgtd, self.r, self.quick, self.cores = tgtd, r, 0, 0
+    def __init__(self, tgtd, load, r):
+        self.tgtd, self.load, self.r, self.quick, self.cores, self.strange = tgtd, load, r, 0, 0, []
         self.done = collections.Counter()
 
     def kinds(self, left):
@@ -515,21 +540,24 @@ class Ends:
         return kinds
 
     def one(self, left):
-        """Returns how it was ended, and when it died."""
+        """Returns how it was ended, and when it died; load.answered[0] is that as soon as it is known."""
         how, pid = self.r.choice(self.kinds(left)), self.tgtd.worker()
         self.quick += 1
+        self.strange += self.tgtd.strange_cores()
         began = now()
         if how == 'watchdog':
             with open(self.tgtd.stall, 'w') as f:
                 f.write(self.r.choice(['sleeps', 'circles']))
             with socket.create_connection(('127.0.0.1', self.tgtd.port)):
-                died = await_end(pid)
+                died = self.load.answered[0] = await_end(pid)
             os.unlink(self.tgtd.stall)
+            self.cores += self.tgtd.drop_cores()
             return how, died
         if how == 'stop':
             kill(pid, signal.SIGSTOP)
             time.sleep(self.r.random() * 0.3)
             began = now()
+        self.load.answered[0] = began
         kill(pid, signal.SIGSEGV if how == 'segv' else signal.SIGKILL)
         if how == 'segv':
             await_end(pid)
@@ -541,7 +569,7 @@ class Ends:
             while not second or second == pid:
                 second = self.tgtd.worker()
             time.sleep(self.r.random() ** 2 * 0.3)
-            began = now()
+            began = self.load.answered[0] = now()
             kill(second, signal.SIGKILL)
             self.done[how] += 1
         return how, began
@@ -568,9 +596,12 @@ class Load:
         self.over, self.ended = False, []
         half = UNIT // SECTOR // 2
         places = [(lun, 0, half) for lun in range(1, UNITS + 1)] + [(lun, half, half) for lun in (1, 2, 6, 7)]
+        # When the last worker has ended, and when each client had its first answer after that.
+        self.answered = multiprocessing.Array('d', 1 + len(places), lock=False)
         for number, (lun, first, n) in enumerate(places):
             ours, theirs = multiprocessing.Pipe()
-            p = multiprocessing.Process(target=client, args=(number, lun, first, n, port, self.pause, theirs), daemon=True)
+            p = multiprocessing.Process(target=client, args=(number, lun, first, n, port, self.pause, theirs, self.answered),
+                                        daemon=True)
             p.start()
             theirs.close()
             self.pipes.append(ours)
@@ -613,19 +644,18 @@ def percentile(v, p):
 
 
 def after(load, died):
-    """The first login and the first answer of a worker that came after that; None: none."""
-    end, first = now() + PATIENCE, None
+    """The first answer of a worker that came after that, to whom it ever gave it; None: none."""
+    end = now() + PATIENCE
     while not load.failed and now() < end:
-        for _, said in load.hear(0.05):
-            if said[0] == 'back' and said[1] > died:
-                first = min(first or said[1:], said[1:], key=lambda v: v[1])
-        if first:
-            return first
+        list(load.hear(0.01))
+        answers = [at for at in load.answered[1:] if at > died]
+        if answers:
+            return min(answers)
     return None
 
 
 def kills(tgtd, load, admin, r):
-    ends, gaps, left, wrong = Ends(tgtd, r), collections.defaultdict(list), KILLS, None
+    ends, gaps, left, wrong = Ends(tgtd, load, r), collections.defaultdict(list), KILLS, None
     serving = now()
     while left > 0 and not load.failed and not admin.wrong:
         # The third in a row is one too many for the keeper.
@@ -645,7 +675,7 @@ def kills(tgtd, load, admin, r):
         if not first:
             wrong = 'nobody serves after %s' % how
             break
-        gaps['watchdog' if how == 'watchdog' else 'core' if how == 'segv' else 'killed'].append((first[1] - died) * 1000)
+        gaps['watchdog' if how == 'watchdog' else 'core' if how == 'segv' else 'killed'].append((first - died) * 1000)
         serving = now()
         admin.checks += 1
     return ends, gaps, wrong
@@ -719,6 +749,12 @@ def main():
     is_('all of it is in the stores', not load.failed, load.failed)
     bad = [line for line in tgtd.log().splitlines() if any(w in line for w in
            ('Sanitizer', 'runtime error', 'BUG:', 'restoring: ', 'LOST', 'cannot be true', 'giving up', 'begins empty', 'In doubt'))]
+    said, watchdog = tgtd.said()
+    is_('nobody but the watchdog has ended a worker by SIGABRT: %d' % watchdog,
+        said['6'] == watchdog == ends.done['watchdog'], (said, ends.done))
+    is_('the keeper has said what was a fault: %d' % ends.done['segv'], said['11'] == ends.done['segv'], said)
+    strange = ends.strange + tgtd.strange_cores()
+    is_('no worker has left a core that was not made to', not strange, '\n#   '.join('\n'.join(strange).splitlines()))
     is_('no report', not bad, '\n#   '.join(bad[:20]))
     if is_.failures:
         print('# the log ends:\n' + '\n'.join('#  ' + line for line in tgtd.log().splitlines()[-60:]))

@@ -2,9 +2,9 @@
 /*
  * A store that hangs, and that wakes when its daemon has been killed. Preloaded into a worker: what
  * is asked of a file whose name begins with "late" while the file $LATE is there is taken, and not
- * done. It is done $LATE_MS milliseconds after the worker's death, from and to the worker's memory,
- * as the kernel does it with asynchronous I/O: a process that shares the memory, and no more, holds
- * it until then.
+ * done. It is done when the worker is dead and the file $LATE.wake is there, from and to the
+ * worker's memory, as the kernel does it with asynchronous I/O: a process that shares the memory
+ * and the descriptors, and no more, holds it until then.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +25,8 @@ static unsigned n_held; /* the holder looks at it when nobody else is there any 
 static pid_t worker;
 static char stack[65536];
 
-static int is_late(int fd)
+/* Has the file a name that begins with that? */
+static int is_called(int fd, const char *begin)
 {
 	char link[64], path[4096];
 	const char *slash;
@@ -37,7 +38,26 @@ static int is_late(int fd)
 		return 0;
 	path[n] = 0;
 	slash = strrchr(path, '/');
-	return slash && !strncmp(slash + 1, "late", 4);
+	return slash && !strncmp(slash + 1, begin, strlen(begin));
+}
+
+static const char *beside(const char *what)
+{
+	static char path[4096];
+
+	snprintf(path, sizeof(path), "%s.%s", getenv("LATE"), what);
+	return path;
+}
+
+static void stay(void)
+{
+	const struct timespec long_time = { 1, 0 };
+	int fd = open(beside("asked"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		close(fd);
+	for (;;)
+		nanosleep(&long_time, NULL);
 }
 
 int io_submit(io_context_t ctx, long nr, struct iocb **ios)
@@ -47,9 +67,15 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 
 	if (!real)
 		real = (int (*)(io_context_t, long, struct iocb **))dlsym(RTLD_NEXT, "io_submit");
-	if (!worker || access(getenv("LATE"), F_OK))
+	if (!worker)
 		return real(ctx, nr, ios);
-	if (!is_late(ios[0]->aio_fildes))
+	if (is_called(ios[0]->aio_fildes, "unseen") && !access(beside("unseen"), F_OK)) {
+		real(ctx, 1, ios);
+		stay();
+	}
+	if (access(getenv("LATE"), F_OK))
+		return real(ctx, nr, ios);
+	if (!is_called(ios[0]->aio_fildes, "late"))
 		return real(ctx, 1, ios); /* the caller goes on with what was not taken */
 	at = __atomic_fetch_add(&n_held, 1, __ATOMIC_RELAXED);
 	if (at >= HELD)
@@ -85,17 +111,31 @@ static void say_done(void)
 		dprintf(fd, "%u\n", n_held);
 }
 
+static const char *dirname_of(const char *path)
+{
+	static char dir[4096];
+	char *slash;
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	slash = strrchr(dir, '/');
+	if (slash)
+		*slash = '\0';
+	return dir;
+}
+
 static int hold(void *unused)
 {
-	const char *ms = getenv("LATE_MS");
-	const long long wait = ms ? atoll(ms) : 2000;
-	const struct timespec look = { 0, 1000000 }, late = { wait / 1000, wait % 1000 * 1000000 };
+	const struct timespec look = { 0, 1000000 };
+	char wake[4096];
 
+	snprintf(wake, sizeof(wake), "%s.wake", getenv("LATE"));
 	(void)unused;
 	while (getppid() == worker)
 		nanosleep(&look, NULL);
 	if (n_held) {
-		nanosleep(&late, NULL);
+		/* (A test that has ended takes the directory with it.) */
+		while (access(wake, F_OK) && !access(dirname_of(wake), F_OK))
+			nanosleep(&look, NULL);
 		for (unsigned i = 0; i < n_held; i++)
 			do_one(&held[i]);
 		say_done();
@@ -105,8 +145,13 @@ static int hold(void *unused)
 
 static __attribute__((constructor)) void begin(void)
 {
-	if (!getenv("LATE") || !getenv("TGTD_KEEPER"))
+	int fd = -1;
+
+	if (getenv("LATE") && getenv("TGTD_KEEPER"))
+		fd = open(beside("first"), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
 		return;
+	close(fd);
 	worker = getpid();
 	/* Descriptors, too: those of the stores come later. */
 	clone(hold, stack + sizeof(stack), CLONE_VM | CLONE_FILES, NULL);

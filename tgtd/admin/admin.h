@@ -65,6 +65,11 @@ void admin_drain(void (*done)(void *arg), void *arg);
 
 /* This process ends, and another one goes on with the same control port. */
 void admin_let_go(void);
+/* What workers before had asked some stores for, or all, is over: those that wait for that are
+ * opened. */
+void admin_earlier_gone(void);
+/* Is a unit's store being opened still that others do not wait for (late.c)? Main loop. */
+bool admin_has_late(void);
 /* Closes the socket and every client. Targets must be gone (admin_drain()) or are abandoned. */
 void admin_stop(void);
 

@@ -5,12 +5,16 @@
  * in process of becoming ready. When its own is open that takes its place. What is dirty in the
  * cache waits for it meanwhile, as for any store that nobody has opened.
  *
+ * A store at which a worker that has died has something under way is not even opened before that is
+ * over (cache/backend/store_under_way.h).
+ *
  * A worker that is to write back what was left, and to end, waits.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "cache/backend/store_kept.h"
+#include "cache/backend/store_under_way.h"
 #include "events/bug.h"
 #include "events/kept.h"
 #include "events/log.h"
@@ -26,7 +30,10 @@ struct late {
 	uint32_t tid, lun;
 	void (*arrived)(struct adm_lu *lu, struct blk *blk);
 	struct timer timer;
+	struct list held; /* it is not being opened yet */
 };
+
+static struct list held = LIST_INIT(held);
 
 static unsigned nlate; /* whose opening goes on though nobody waits */
 static bool restored;  /* nothing else that was open before will be asked for */
@@ -80,6 +87,23 @@ static void late_arrives(struct timer *timer)
 	late_free(l);
 }
 
+static void late_told(struct timer *timer);
+
+/* It has another name than the one by which it was open, so only who opens it sees what it is. */
+static bool still_under_way(struct late *l)
+{
+	struct store_open *so = &l->store;
+
+	if (so->err != -EINPROGRESS)
+		return false;
+	so->err = 0;
+	*so->reason = '\0';
+	list_add_tail(&held, &l->held);
+	if (l->waits)
+		late_told(&l->timer);
+	return true;
+}
+
 static void late_opened(struct store_open *so)
 {
 	struct late *l = container_of(so, struct late, store);
@@ -87,6 +111,8 @@ static void late_opened(struct store_open *so)
 	struct adm_lu *lu;
 
 	loop_timer_cancel(adm.conf.main, &l->timer);
+	if (still_under_way(l))
+		return;
 	if (waits) {
 		waits->blk = so->blk;
 		waits->err = so->err;
@@ -119,10 +145,11 @@ static void late_told(struct timer *timer)
 	l->waits = NULL;
 	nlate++;
 	waits->err = -EINPROGRESS;
-	snprintf(waits->reason, sizeof(waits->reason), "%.150s: does not answer", l->path);
+	snprintf(waits->reason, sizeof(waits->reason), "%.100s: %s", l->path,
+		 list_linked(&l->held) ? UNDER_WAY_WHY : "does not answer");
 	log_error("target %u LUN %u is NOT READY: %s. The others go on; it is ready when that is "
-		  "open",
-		  l->tid, l->lun, waits->reason);
+		  "%s",
+		  l->tid, l->lun, waits->reason, list_linked(&l->held) ? "over" : "open");
 	waits->done(waits);
 }
 
@@ -136,10 +163,12 @@ static bool may_be_late(const struct store_open *so)
 void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
 	       void (*arrived)(struct adm_lu *lu, struct blk *blk))
 {
-	struct late *l = may_be_late(so) ? calloc(1, sizeof(*l)) : NULL;
+	const bool hold = so->path && under_way_at_path(so->path);
+	struct late *l = hold || may_be_late(so) ? calloc(1, sizeof(*l)) : NULL;
 
 	ASSERT_ON_LOOP(adm.conf.main);
 	if (l) {
+		list_init(&l->held);
 		timer_init(&l->timer, late_told);
 		l->store = *so;
 		l->store.path = l->path = strdup(so->path);
@@ -157,6 +186,33 @@ void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
 	l->lun = lun;
 	l->arrived = arrived;
 	l->store.done = late_opened;
-	loop_timer_arm(adm.conf.main, &l->timer, LATE_NS);
-	store_open(&l->store);
+	loop_timer_arm(adm.conf.main, &l->timer, hold ? 0 : LATE_NS);
+	if (hold)
+		list_add_tail(&held, &l->held);
+	else
+		store_open(&l->store);
+}
+
+void admin_earlier_gone(void)
+{
+	struct late *l, *next;
+	struct list now = LIST_INIT(now);
+
+	ASSERT_ON_LOOP(adm.conf.main);
+	/* (What turns out to be another name of a store that waits still is back soon.) */
+	list_for_each_safe(l, next, &held, held)
+		if (!under_way_at_path(l->store.path)) {
+			list_del(&l->held);
+			list_add_tail(&now, &l->held);
+		}
+	while (!list_empty(&now)) {
+		l = list_first(&now, struct late, held);
+		list_del(&l->held);
+		store_open(&l->store);
+	}
+}
+
+bool admin_has_late(void)
+{
+	return nlate > 0;
 }

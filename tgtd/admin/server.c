@@ -57,6 +57,7 @@ static struct {
 	struct list clients;
 	unsigned nclients;
 	int lock_fd;
+	char lock_key[24];
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	kept_key key;	/* of the listener */
 	gid_t ro_group; /* with has_ro_group */
@@ -542,7 +543,23 @@ static void server_listener_ready(struct loop_fd *lfd, uint32_t revents)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-/* One daemon per control port: the lock lives as long as the process, or until admin_let_go(). */
+/* What the worker before had locked, if that is the file at @path; or -1. */
+static int left_lock(const char *path)
+{
+	int fd = kept_take(server.lock_key);
+	struct stat is, at;
+
+	if (fd < 0 || (!fstat(fd, &is) && !stat(path, &at) && S_ISREG(is.st_mode) &&
+		       is.st_dev == at.st_dev && is.st_ino == at.st_ino))
+		return fd;
+	(void)kept_drop(server.lock_key);
+	kept_close(fd);
+	return -1;
+}
+
+/* One daemon per control port: the lock lives as long as the daemon, or until admin_let_go(). The
+ * keeper has it, too: a worker that has died may have its files still, for as long as a store
+ * hangs. */
 static int take_lock(int port)
 {
 	char path[256];
@@ -553,20 +570,35 @@ static int take_lock(int port)
 		return err;
 	if (!getenv(ADM_SOCKET_ENV))
 		mkdir("/var/run/tgtd", 0755);
-	server.lock_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	server.lock_fd = left_lock(path);
+	if (server.lock_fd < 0)
+		server.lock_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	if (server.lock_fd < 0) {
 		err = -errno;
 		log_error("admin: cannot open %s: %s", path, strerror(-err));
 		return err;
 	}
-	if (fcntl(server.lock_fd, F_SETLK, &lock)) {
+	if (fcntl(server.lock_fd, F_OFD_SETLK, &lock)) {
 		err = errno == EACCES || errno == EAGAIN ? -EADDRINUSE : -errno;
 		log_error("admin: another tgtd holds %s", path);
 		close(server.lock_fd);
 		server.lock_fd = -1;
 		return err;
 	}
+	(void)kept_put(server.lock_key, server.lock_fd); /* (or the next one may have to wait) */
 	return 0;
+}
+
+/* Whoever has a duplicate has it no more. */
+static void drop_lock(void)
+{
+	struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+
+	if (server.lock_fd < 0)
+		return;
+	(void)fcntl(server.lock_fd, F_OFD_SETLK, &none);
+	close(server.lock_fd);
+	server.lock_fd = -1;
 }
 
 /* The process before left its socket, and who has connected to it meanwhile: -1, or it. Listening
@@ -652,14 +684,14 @@ int server_start(const struct server_calls *calls)
 	err = find_ro_group();
 	if (err)
 		return err;
+	snprintf(server.lock_key, sizeof(server.lock_key), "admin-lock/%d", adm.conf.control_port);
 	err = take_lock(adm.conf.control_port);
 	if (err)
 		return err;
 	snprintf(server.key, sizeof(server.key), "admin/%d", adm.conf.control_port);
 	fd = make_socket(server.key, adm.conf.control_port);
 	if (fd < 0) {
-		close(server.lock_fd);
-		server.lock_fd = -1;
+		drop_lock();
 		return fd;
 	}
 	server.listener =
@@ -686,14 +718,11 @@ void server_stop(void)
 	}
 	list_for_each_safe(c, tmp, &server.clients, link)
 		client_close(c);
-	if (server.lock_fd >= 0)
-		close(server.lock_fd);
-	server.lock_fd = -1;
+	drop_lock();
+	(void)kept_drop(server.lock_key);
 }
 
 void admin_let_go(void)
 {
-	if (server.lock_fd >= 0)
-		close(server.lock_fd);
-	server.lock_fd = -1;
+	drop_lock();
 }

@@ -14,15 +14,43 @@
 #include "tgtd/keeper/fdstore.h"
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/launch.h"
+#include "tgtd/keeper/mourned.h"
 
-#define NAMES (TOPO_MAX_NODES + 2u) /* arenas, journal, tombstone */
-#define TOMBSTONE (NAMES - 1)
+/* Arenas, journal, tombstone, those of workers that have died before, arenas of other versions */
+#define NAMES (APART + APARTS * TOPO_MAX_NODES)
+#define TOMBSTONE (TOPO_MAX_NODES + 1u)
+#define MOURNED (TOMBSTONE + 1u)
+#define APART (MOURNED + MOURNED_MAX)
+#define APARTS 2u /* cache/engine/apart.h */
 #define SOON_NS (2 * NSEC_PER_SEC)
 
 static void (*tell)(const char *name, int fd);
 static bool stored[NAMES];
+static struct {
+	dev_t dev;
+	ino_t ino;
+} file[NAMES]; /* of what is stored */
 static int found[NAMES];
 static bool any_found, twice[NAMES];
+
+static const char *stored_name(unsigned i)
+{
+	static char name[32];
+
+	if (i >= APART) {
+		snprintf(name, sizeof(name), "apart/%u/%u", (i - APART) / TOPO_MAX_NODES,
+			 (i - APART) % TOPO_MAX_NODES);
+		return name;
+	}
+	if (i >= MOURNED) {
+		snprintf(name, sizeof(name), FDSTORE_TOMBSTONE "-%u", i - MOURNED);
+		return name;
+	}
+	if (i >= TOMBSTONE - 1)
+		return i == TOMBSTONE ? FDSTORE_TOMBSTONE : "state";
+	snprintf(name, sizeof(name), "arena/%u", i);
+	return name;
+}
 
 /* Which of those that are stored @key names; NAMES: none. */
 static unsigned number_of(const char *key)
@@ -33,23 +61,21 @@ static unsigned number_of(const char *key)
 
 	if (!strcmp(key, FDSTORE_TOMBSTONE))
 		return TOMBSTONE;
+	for (n = 0; n < MOURNED_MAX; n++)
+		if (!strcmp(key, stored_name(MOURNED + (unsigned)n)))
+			return MOURNED + (unsigned)n;
 	if (!strcmp(key, "state"))
 		return TOMBSTONE - 1;
+	if (!strncmp(key, "apart/", 6)) {
+		for (n = APART; n < NAMES && strcmp(key, stored_name((unsigned)n)); n++)
+			;
+		return (unsigned)n;
+	}
 	if (strncmp(key, arena, strlen(arena)) || key[6] < '0' || key[6] > '9' ||
 	    (key[6] == '0' && key[7]))
 		return NAMES;
 	n = strtoul(key + strlen(arena), &end, 10);
 	return *end || n >= TOPO_MAX_NODES ? NAMES : (unsigned)n;
-}
-
-static const char *stored_name(unsigned i)
-{
-	static char name[16];
-
-	if (i >= TOMBSTONE - 1)
-		return i == TOMBSTONE ? FDSTORE_TOMBSTONE : "state";
-	snprintf(name, sizeof(name), "arena/%u", i);
-	return name;
 }
 
 void fdstore_init(void (*store)(const char *name, int fd))
@@ -59,29 +85,51 @@ void fdstore_init(void (*store)(const char *name, int fd))
 		found[i] = -1;
 }
 
-/* (What has that name already stays there beside it, if it is another file.) */
-static void manager_keeps(unsigned i, int fd)
+static void forget_name(unsigned i)
 {
-	if (!tell || i == NAMES)
-		return;
 	if (stored[i])
 		tell(stored_name(i), -1);
-	stored[i] = fd >= 0;
-	if (fd >= 0)
-		tell(stored_name(i), fd);
+	stored[i] = false;
+}
+
+/* (What has that name already stays there beside it, if it is another file; and what is there by
+ * another name is not taken by this one: what becomes apart, or is not so any more.) */
+static void manager_keeps(unsigned i, int fd)
+{
+	struct stat st;
+
+	if (!tell || i == NAMES)
+		return;
+	forget_name(i);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st))
+		st.st_ino = 0;
+	for (unsigned j = 0; j < NAMES && st.st_ino; j++)
+		if (stored[j] && file[j].ino == st.st_ino && file[j].dev == st.st_dev)
+			forget_name(j);
+	stored[i] = true;
+	file[i].dev = st.st_dev;
+	file[i].ino = st.st_ino;
+	tell(stored_name(i), fd);
 }
 
 void fdstore_put(const char *key, int fd)
 {
 	const unsigned i = number_of(key);
 
-	if (i != TOMBSTONE)
+	if (i < TOMBSTONE || i >= APART)
 		manager_keeps(i, fd);
 }
 
 void fdstore_worker(int tombstone)
 {
 	manager_keeps(TOMBSTONE, tombstone);
+}
+
+void fdstore_mourn(unsigned i, int tombstone)
+{
+	manager_keeps(MOURNED + i, tombstone);
 }
 
 void fdstore_forget(void)
@@ -105,6 +153,8 @@ void fdstore_found(const char *name, int fd)
 		return;
 	}
 	stored[i] = true;
+	file[i].dev = st.st_dev;
+	file[i].ino = st.st_ino;
 	twice[i] = found[i] >= 0;
 	if (twice[i])
 		kept_close(fd);
@@ -138,7 +188,9 @@ static const char *cannot_resume(void)
 			return "there are two of one name";
 	if (found[TOMBSTONE] < 0)
 		return "nothing says when the worker before has gone";
-	await_gone(found[TOMBSTONE]);
+	for (unsigned i = TOMBSTONE; i < APART; i++)
+		if (found[i] >= 0)
+			await_gone(found[i]);
 	if (pread(found[TOMBSTONE], &ended, 1, 0) != 1)
 		return "nothing says how the worker before has ended";
 	if (ended)
@@ -150,18 +202,21 @@ bool fdstore_resume(void)
 {
 	const char *why = any_found ? cannot_resume() : "";
 
-	for (unsigned i = 0; i < TOMBSTONE; i++) {
-		if (found[i] >= 0 && why)
+	for (unsigned i = 0; i < NAMES; i++) {
+		const bool needed = i >= APART ? !twice[i] : i < TOMBSTONE && !why;
+
+		if (found[i] < 0)
+			continue;
+		if (!needed)
 			kept_close(found[i]);
-		else if (found[i] >= 0 && holdings_put(stored_name(i), found[i]))
+		else if (holdings_put(stored_name(i), found[i]))
 			log_error("keeper: '%s' cannot be kept", stored_name(i));
 	}
-	if (found[TOMBSTONE] >= 0)
-		kept_close(found[TOMBSTONE]);
 	if (!any_found)
 		return false;
-	if (why)
-		fdstore_forget();
+	for (unsigned i = 0; i < NAMES; i++)
+		if (i < APART ? why != NULL : twice[i])
+			manager_keeps(i, -1);
 	if (why)
 		log_notice("keeper: what the service manager has kept is not gone on with: %s",
 			   why);

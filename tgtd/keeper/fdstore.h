@@ -4,10 +4,12 @@
  * lies there, too, so that the death of the keeper is a restart, and no loss. The next keeper gets
  * it when it is started, and goes on as after the death of a worker.
  *
- * What is stored: the arenas, the state journal, and the tombstone of the worker that has them. It
- * says when that has gone, and whether it had nothing more to leave. What comes back is foreign:
- * a name that is none of these, a name that comes twice, and what is no memfd is closed. What is in
- * it is judged by the worker, as ever. One thread, the keeper's.
+ * What is stored: the arenas, the state journal, the tombstone of the worker that has them, and
+ * those of workers before it that have not gone. The worker's says when that has gone, and whether
+ * it had nothing more to leave. What is kept for other versions (apart/) stays however it has
+ * ended. What comes back is foreign: a name that is none of these, a name that comes twice, and
+ * what is no memfd is closed. What is in it is judged by the worker, as ever. One thread, the
+ * keeper's.
  */
 #ifndef TGTD_KEEPER_FDSTORE_H
 #define TGTD_KEEPER_FDSTORE_H
@@ -23,6 +25,9 @@ void fdstore_init(void (*store)(const char *name, int fd));
 void fdstore_put(const char *key, int fd);
 /* The worker that begins has this tombstone. */
 void fdstore_worker(int tombstone);
+/* The @i-th of those that have died and have not gone: its tombstone; -1: there is none. One that
+ * has another name there loses that first: the manager takes no file twice. */
+void fdstore_mourn(unsigned i, int tombstone);
 /* All has ended well: there is nothing to go on with. */
 void fdstore_forget(void);
 

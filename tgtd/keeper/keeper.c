@@ -12,11 +12,13 @@
 
 #include "events/clock.h"
 #include "events/log.h"
+#include "events/task.h"
 #include "tgtd/keeper/ended.h"
 #include "tgtd/keeper/fdstore.h"
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/keeper.h"
 #include "tgtd/keeper/launch.h"
+#include "tgtd/keeper/mourned.h"
 #include "tgtd/keeper/oom.h"
 #include "tgtd/keeper/planned.h"
 #include "tgtd/keeper/replace.h"
@@ -34,6 +36,8 @@
 #define LAST_MESSAGES 4096u /* of one that has died: a socket holds fewer */
 #define STOPPING_EVERY_NS (100 * NSEC_PER_MSEC)
 #define STOPPING_MAX_US (3600 * NSEC_PER_SEC / 1000)
+#define DEATH_LOOK_MS 100 /* of one that cannot be waited for */
+#define BESIDE_NS (50 * NSEC_PER_MSEC) /* most are gone by then */
 #define OWN_FDS 32u /* descriptors that nothing is kept in */
 
 static struct {
@@ -54,6 +58,11 @@ static struct {
 	bool oom;	  /* ENDED: the kernel has killed it, for its memory */
 	bool said_late;
 	uint64_t said_stopping;	 /* when systemd was told so last */
+	bool records;		 /* see KEPT_RECORDS */
+	bool unreaped;		 /* ENDED: it is dead but for what the kernel keeps */
+	bool told_mourns;	 /* ... and has not been told ALL_GONE */
+	uint64_t death_looked;	 /* whether it is that */
+	unsigned deaths;	 /* so many looks in a row have said so */
 	unsigned rests;		 /* looks at which only threads but the first one were left of it */
 	int status;		 /* ENDED: of waitpid() */
 	uint64_t since;		 /* SERVING, ENDED: begin of that state */
@@ -92,6 +101,8 @@ static int keeper_start_worker(void)
 	k.to_send = 0;
 	k.ends_sent = false;
 	k.planned = k.quiescent = k.oom = k.said_late = false;
+	k.records = k.unreaped = k.told_mourns = false;
+	k.deaths = 0;
 	k.rests = 0;
 	k.since = k.aborted = 0;
 	watchdog_paused(false);
@@ -144,8 +155,12 @@ static int send_begin(void)
 {
 	struct kept_msg can = { .word = KEPT_CAN, .value = KEPT_CAN_PREPARE | KEPT_CAN_REPLACE },
 			m = begin_of(k.restarts);
+	struct kept_msg mourns = { .word = KEPT_MOURNS, .value = mourned_count() };
 	int *fd = &k.worker.tombstone, err = kept_msg_send(k.worker.fd, &can, NULL, NULL, 0);
 
+	if (!err && mourns.value)
+		err = kept_msg_send(k.worker.fd, &mourns, NULL, NULL, 0);
+	k.told_mourns = !err && mourns.value;
 	return err ? err : kept_msg_send(k.worker.fd, &m, NULL, fd, *fd >= 0 ? 1 : 0);
 }
 
@@ -324,6 +339,9 @@ static void hear(struct kept_mail *mail)
 	case KEPT_STOPPING:
 		hear_stopping(m->value);
 		break;
+	case KEPT_RECORDS:
+		k.records = true;
+		break;
 	case KEPT_REPLACE:
 		replace_want();
 		break;
@@ -462,10 +480,12 @@ static int worker_gone(void)
 	k.restarted_s = (uint64_t)time(NULL);
 	k.dead = k.state == ENDED ? k.looked : 0;
 	k.begun = clock_now_ns();
-	if (k.state == ENDED)
-		launch_forget(&k.worker);
-	else
+	if (k.state != ENDED)
 		planned_bury(&k.worker);
+	else if (k.unreaped || !launch_is_gone(&k.worker))
+		mourned_add(&k.worker, !k.unreaped);
+	else
+		launch_forget(&k.worker);
 	for (unsigned i = 0; i < START_TRIES; i++) {
 		if (!keeper_start_worker()) {
 			reap_worker();
@@ -479,17 +499,38 @@ static int worker_gone(void)
 /* It serves no more, and has testified that nothing of it is under way. As worker_gone(). */
 static int worker_quiescent(void)
 {
+	/* Another program may not know what it is to leave alone. */
+	if (mourned_count() && k.renewed)
+		return -1;
 	k.status = 0; /* nobody waits for what it is */
 	return worker_gone();
+}
+
+/* May the next one begin beside what is left of this one? It knows what that is about, and leaves
+ * it alone. Not one that only writes back, that takes the memory which has run out, or that may be
+ * another program. */
+static bool may_begin_beside(void)
+{
+	return k.records && k.ever && k.since && mourned_may() && !k.stop && !k.save && !k.oom &&
+	       !(k.planned && k.renewed) && k.quick + 1 < KEPT_DIED_SOON_MAX;
 }
 
 /* -1: it goes on; or the exit status. */
 static int look_whether_gone(void)
 {
 	const uint64_t waited = clock_now_ns() - k.looked;
+	const bool beside = may_begin_beside();
 
-	if (launch_is_gone(&k.worker))
+	if (k.unreaped && waitpid(k.worker.pid, &k.status, WNOHANG) == k.worker.pid)
+		k.unreaped = false;
+	if (!k.unreaped && launch_is_gone(&k.worker) && (beside || !mourned_count()))
 		return worker_gone();
+	if (beside && (k.unreaped || waited >= BESIDE_NS)) {
+		log_error("keeper: what worker %d, which has died, had asked of a store is under "
+			  "way, or somebody looks into its memory: the next one begins beside it",
+			  k.worker.pid);
+		return worker_gone();
+	}
 	if (k.at_once || (k.stop && !is_to_save())) {
 		log_error("keeper: leaving, with I/O of worker %d under way", k.worker.pid);
 		return final_status(k.since);
@@ -514,6 +555,7 @@ static void reap_worker(void)
 
 		if (pid <= 0)
 			return;
+		k.unreaped = false;
 		if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
 			watchdog_paused(WIFSTOPPED(status));
 			continue;
@@ -553,6 +595,7 @@ static void take_signals(void)
 	while (read(k.signals, &si, sizeof(si)) == sizeof(si)) {
 		if (si.ssi_signo == SIGCHLD) {
 			planned_reap();
+			mourned_look();
 			replace_reap();
 			reap_worker();
 		} else {
@@ -594,6 +637,35 @@ static void watch_for_rests(void)
 		k.worker.pid);
 }
 
+/* A store hangs, and the kernel keeps a thread for that: nobody can wait for the worker, which has
+ * died, and will do nothing any more. */
+static void watch_for_death(uint64_t now)
+{
+	if (k.state != SERVING || !k.worker.pid ||
+	    now - k.death_looked < DEATH_LOOK_MS * NSEC_PER_MSEC / 2)
+		return;
+	k.death_looked = now;
+	if (!may_begin_beside() || task_look(k.worker.pid, k.worker.pid) != TASK_OVER ||
+	    !task_all_over_or_stuck(k.worker.pid)) {
+		k.deaths = 0;
+		return;
+	}
+	if (++k.deaths < 2)
+		return;
+	reap_worker(); /* it may have gone just now */
+	if (k.state == ENDED)
+		return;
+	hear_all(LAST_MESSAGES);
+	k.quiescent = false;
+	k.state = ENDED;
+	k.unreaped = true;
+	k.status = task_exit_code(k.worker.pid); /* waitpid() does not say yet */
+	if (k.status <= 0)
+		k.status = SIGKILL; /* (nor does the kernel, to us) */
+	k.oom = oom_killed();
+	k.looked = now;
+}
+
 /* A worker that can say nothing at all does not even say that a thread of it stands still. */
 static void watch_worker(void)
 {
@@ -616,9 +688,26 @@ static int until_next_look(void)
 {
 	if (k.state == ENDED)
 		return k.said_late ? 100 : 5;
+	if (k.state == SERVING && k.records)
+		return DEATH_LOOK_MS;
 	return k.state == SERVING && k.conf->watchdog_s ?
 		       (int)DIV_ROUND_UP(watchdog_tick_ns(), NSEC_PER_MSEC) :
 		       -1;
+}
+
+static int sooner(int ms, int other)
+{
+	return other >= 0 && (ms < 0 || other < ms) ? other : ms;
+}
+
+/* What workers before had asked for is over. */
+static void tell_all_gone(void)
+{
+	struct kept_msg m = { .word = KEPT_ALL_GONE };
+
+	mourned_look();
+	if (k.told_mourns && !mourned_count() && k.worker.fd >= 0)
+		k.told_mourns = kept_msg_send(k.worker.fd, &m, NULL, NULL, 0) == -EAGAIN;
 }
 
 static void wait_for_news(void)
@@ -630,12 +719,12 @@ static void wait_for_news(void)
 
 	if (k.state == STARTING && k.to_send != UINT_MAX)
 		p[1].events |= POLLOUT;
-	const int replaces = replace_wait_ms();
 
-	if (prepares >= 0 && (look < 0 || prepares < look))
-		look = prepares;
-	if (replaces >= 0 && (look < 0 || replaces < look))
-		look = replaces;
+	look = sooner(look, prepares);
+	look = sooner(look, replace_wait_ms());
+	look = sooner(look, mourned_wait_ms());
+	if (k.told_mourns)
+		look = sooner(look, DEATH_LOOK_MS);
 	(void)poll(p, 3, look);
 	if (p[1].revents & (POLLIN | POLLHUP | POLLERR))
 		hear_all(TURN_MESSAGES);
@@ -653,7 +742,7 @@ static bool quiet(void)
 {
 	return k.state == SERVING && !k.stop && !k.planned && !k.quiescent && !k.aborted &&
 	       !k.save && k.worker.fd >= 0 && k.to_send == UINT_MAX && !planned_waits() &&
-	       !planned_mourns();
+	       !planned_mourns() && !mourned_count() && !k.told_mourns;
 }
 
 static void save_state(struct table_state *s)
@@ -669,6 +758,7 @@ static void save_state(struct table_state *s)
 	s->how = k.how;
 	s->paused = watchdog_is_paused();
 	s->replaced = k.replaced + 1;
+	s->records = k.records;
 	for (unsigned i = 0; i < KEPT_END_KINDS; i++)
 		s->ends[i] = k.ends[i];
 	memcpy(s->why, k.why, sizeof(s->why));
@@ -688,6 +778,7 @@ static void resume_state(const struct table_state *s)
 	k.quick = s->quick;
 	k.how = (enum kept_end)s->how;
 	k.replaced = s->replaced;
+	k.records = s->records;
 	for (unsigned i = 0; i < KEPT_END_KINDS; i++)
 		k.ends[i] = s->ends[i];
 	memcpy(k.why, s->why, sizeof(k.why));
@@ -703,6 +794,8 @@ static int keep_on(void)
 	while (status < 0) {
 		wait_for_news();
 		watch_worker();
+		watch_for_death(clock_now_ns());
+		tell_all_gone();
 		if (k.state == ENDED)
 			status = look_whether_gone();
 		else if (k.quiescent)

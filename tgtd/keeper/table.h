@@ -26,7 +26,7 @@ struct table_state {
 	uint64_t signal_mask; /* workers' */
 	uint64_t since;	      /* when it began to serve, clock_now_ns() */
 	uint64_t restarted_s;
-	uint32_t restarts, quick, how, paused, replaced, reserved;
+	uint32_t restarts, quick, how, paused, replaced, records;
 	uint32_t ends[TABLE_ENDS];
 	char why[KEPT_MSG_TEXT];
 	char path[TABLE_PATH]; /* of the program */
