@@ -127,6 +127,9 @@ static int receive_all(struct adm_client *c, void *buf, size_t len)
 
 		if (!err && n < 0 && errno == EINTR)
 			continue;
+		/* The kernel says so where the other end has not read all that it was sent. */
+		if (!err && n < 0 && errno == ECONNRESET)
+			return -EAGAIN;
 		if (n <= 0)
 			return err ? err : n && errno == EAGAIN ? -ETIMEDOUT : -ENOTCONN;
 		p += n;
@@ -145,7 +148,8 @@ static int receive_text(struct adm_client *c, uint32_t len, char **text)
 	return receive_all(c, *text, len);
 }
 
-int adm_next(struct adm_client *c, struct adm_reply *reply)
+/* As adm_next(); -EAGAIN: what was sent has not been read. */
+static int next_reply(struct adm_client *c, struct adm_reply *reply)
 {
 	uint8_t head[ADM_RSP_HEADER];
 	uint32_t text_len, detail_len;
@@ -166,35 +170,61 @@ int adm_next(struct adm_client *c, struct adm_reply *reply)
 	return err;
 }
 
+int adm_next(struct adm_client *c, struct adm_reply *reply)
+{
+	const int err = next_reply(c, reply);
+
+	return err == -EAGAIN ? -ENOTCONN : err;
+}
+
 /* Without its answer it is not known whether it was done. */
 static bool may_change(const struct adm_req *req)
 {
 	return !req->check && !adm_op_looks((enum adm_op)req->op);
 }
 
-static int call_with(struct adm_client *c, const struct adm_req *req, int file,
+/* As adm_call(); -EAGAIN: nobody has read it as a whole, so nothing has come of it. */
+static int call_once(struct adm_client *c, const struct adm_req *req, int file,
 		     struct adm_reply *reply)
 {
 	const size_t size = ADM_REQ_HEADER + ADM_REQ_MAX;
 	uint8_t *buf = secret_alloc(size); /* a password may be in it */
 	size_t len = buf ? adm_req_encode(req, buf, size) : 0;
 	int err = !buf ? -ENOMEM : !len ? -E2BIG : 0;
+	bool sent = false;
 
 	*reply = (struct adm_reply){ 0 };
-	call_begins(c);
 	if (!err && c->fd < 0) {
 		err = open_connection(c, c->port);
 		err = err && err != -ETIMEDOUT ? -ENOTCONN : err;
 	}
-	if (!err)
-		err = send_all(c, buf, len, file);
-	secret_free(buf, size);
 	if (!err) {
-		err = adm_next(c, reply);
-		return err && may_change(req) ? -ECONNRESET : err;
+		err = send_all(c, buf, len, file);
+		sent = !err;
+		err = err == -ENOTCONN ? -EAGAIN : err;
+	}
+	secret_free(buf, size);
+	if (sent) {
+		err = next_reply(c, reply);
+		return err && err != -EAGAIN && may_change(req) ? -ECONNRESET : err;
 	}
 	adm_disconnect(c);
 	return err;
+}
+
+/* A worker that is replaced reads no more, and the next one takes who connects meanwhile. */
+#define CALL_TRIES 5u
+
+static int call_with(struct adm_client *c, const struct adm_req *req, int file,
+		     struct adm_reply *reply)
+{
+	for (unsigned i = 0; i < CALL_TRIES; i++) {
+		const int err = call_once(c, req, file, reply);
+
+		if (err != -EAGAIN)
+			return err;
+	}
+	return -ENOTCONN;
 }
 
 /* The store that @req names, as the daemon would open it. -errno, with *path for messages. */
@@ -224,9 +254,11 @@ static int open_named_store(const struct adm_req *req, bool sync, char *path, si
 int adm_call(struct adm_client *c, const struct adm_req *req, struct adm_reply *reply)
 {
 	char path[ADM_PATH_MAX] = "";
-	int err = call_with(c, req, -1, reply), fd;
+	int err, fd;
 	bool sync;
 
+	call_begins(c);
+	err = call_with(c, req, -1, reply);
 	if (err || reply->status != ADM_NEEDS_FILE)
 		return err;
 	sync = !strncmp(reply->detail, ADM_NEEDS_SYNC, strlen(ADM_NEEDS_SYNC));

@@ -23,10 +23,11 @@ struct adm_reply {
 
 /* 0 or -errno: what socket(2) or connect(2) say, -ENAMETOOLONG, -ETIMEDOUT. */
 int adm_connect(struct adm_client *c, int port) must_check;
-/* Connects first when there is no connection. 0: @reply is filled, whatever its status is, and the
- * caller frees it with adm_reply_free(). A store that the daemon is not allowed to open is opened
- * here, see ADM_NEEDS_FILE. -E2BIG: the request is too large. -ENOTCONN: no daemon, or
- * it went away before it answered. -ETIMEDOUT: it has not taken the request, or not answered.
+/* Connects first when there is no connection, and again when the other end has gone without having
+ * read the request: the next worker has it then. 0: @reply is filled, whatever its status is, and
+ * the caller frees it with adm_reply_free(). A store that the daemon is not allowed to open is
+ * opened here, see ADM_NEEDS_FILE. -E2BIG: the request is too large. -ENOTCONN: no daemon, or it
+ * went away before it answered. -ETIMEDOUT: it has not taken the request, or not answered.
  * -ECONNRESET: a request that may have changed something was sent, and its answer is lost, late or
  * no answer: whether it did is not known. -EPROTO, -ENOMEM. After an error the connection is
  * closed. */

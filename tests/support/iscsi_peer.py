@@ -164,8 +164,12 @@ class Peer:
         """The security stage of a login; @back: name and secret that the target shall show. The login's
         status."""
         answer = self.login_step(0, None, (names or self.names()) + ['AuthMethod=CHAP,None'], **ids)
+        if answer[None][0]:
+            return answer[None][0]
         assert answer[None] == (0, False) and answer['AuthMethod'] == 'CHAP', answer
         answer = self.login_step(0, None, ['CHAP_A=%u' % number], **ids)
+        if answer[None][0]:
+            return answer[None][0]
         assert answer['CHAP_A'] == '%u' % number, answer
 
         def response(ident, key, challenge):

@@ -127,12 +127,23 @@ static void client_timeout(struct timer *timer)
 	client_close(c);
 }
 
+/* What it asks for is the next worker's: a client whose request nobody has read asks again. */
+static void client_is_left(struct adm_client *c)
+{
+	loop_timer_cancel(adm.conf.main, &c->timer);
+	loop_fd_modify(&c->lfd, 0);
+}
+
 static void client_reads(struct adm_client *c)
 {
 	ASSERT(!c->call && !c->fields && !c->holds);
 	c->state = READING;
 	c->have = 0;
 	c->want = ADM_REQ_HEADER;
+	if (adm.restarting) {
+		client_is_left(c);
+		return;
+	}
 	loop_timer_arm(adm.conf.main, &c->timer, IDLE_TIMEOUT);
 	loop_fd_modify(&c->lfd, EPOLLIN);
 }
@@ -352,7 +363,10 @@ static void client_ready(struct loop_fd *lfd, uint32_t revents)
 {
 	struct adm_client *c = container_of(lfd, struct adm_client, lfd);
 
-	if (c->state == READING && (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+	if (c->state == READING && adm.restarting) {
+		if (revents & (EPOLLHUP | EPOLLERR))
+			client_close(c);
+	} else if (c->state == READING && (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)))
 		client_read(c);
 	else if (c->state == WRITING && !c->holds)
 		client_write(c);
@@ -367,17 +381,28 @@ void adm_call_run(struct adm_call *call)
 	server.calls.execute(call);
 }
 
+/* Whoever comes now waits for the next one. */
+static void clients_are_left(void)
+{
+	struct adm_client *c;
+
+	listener_arm(false);
+	list_for_each(c, &server.clients, link)
+		if (c->state == READING)
+			client_is_left(c);
+}
+
 /* @c has asked for the end and stays connected until then. NULL: it has gone. */
 static void client_holds(struct adm_client *c)
 {
+	if (adm.restarting)
+		clients_are_left();
 	if (!c) {
 		loop_defer(adm.conf.main, &server.leave);
 		return;
 	}
 	ASSERT(c->call);
 	c->holds = true;
-	if (adm.restarting)
-		listener_arm(false); /* whoever comes now waits for the next one */
 }
 
 void adm_call_done(struct adm_call *call, enum adm_status status)
