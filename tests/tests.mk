@@ -40,7 +40,17 @@ $(O)/tests/preload/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,LD $@)
 	$(Q)$(CC) -std=gnu17 -O1 -g $(WARN) -fPIC -shared -o $@ $< -ldl
-$(INTEG): | $(PRELOAD)
+
+# The daemon of a version that does not know the arenas of this one, nor this one its.
+OTHER    := $(O)/tests/other/tgtd
+$(O)/tests/other/arena_super.o: cache/memory/arena_super.c cache/memory/layout.h
+	@mkdir -p $(@D)
+	$(call say,CC $@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DARENA_LAYOUT=1000000 -c -o $@ $<
+$(OTHER): $(O)/obj/tgtd/main.o $(O)/tests/other/arena_super.o $(LIB)
+	$(call say,LD $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(wordlist 1,2,$^) -Wl,--start-group $(LIB) -Wl,--end-group $(LIBS_tgtd)
+$(INTEG): | $(PRELOAD) $(OTHER)
 
 # libFuzzer targets, always clang with ASan+UBSan.
 FUZZ_O   := build/fuzz

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cache/engine/apart.h"
 #include "events/kept.h"
 #include "events/log.h"
 #include "tgtd/began.h"
@@ -70,6 +71,7 @@ static int keep_patiently(const char *key, int fd)
 /* For the worker after this one. */
 static void keep_arenas(struct daemon *d)
 {
+	bool failed = false;
 	char key[32];
 
 	for (unsigned n = 0; n < d->topo.nnodes; n++) {
@@ -78,11 +80,14 @@ static void keep_arenas(struct daemon *d)
 
 		snprintf(key, sizeof(key), "arena/%u", n);
 		rc = fd < 0 ? kept_drop(key) : keep_patiently(key, fd);
+		failed |= rc != 0;
 		if (rc)
 			log_error("cache: the keeper does not keep the memory of node %u: %s", n,
 				  strerror(-rc));
 		d->kept &= fd >= 0 && !rc;
 	}
+	for (unsigned n = 0; n < d->topo.nnodes && !failed; n++)
+		apart_is_ours(cache_arena_fd(d->cache, n));
 }
 
 static void close_arenas(const struct daemon *d, int fd[])
@@ -109,33 +114,85 @@ static void shrink_after_oom(const struct daemon *d)
 			 (unsigned long long)(size >> 20));
 }
 
+static bool any_arena(const struct daemon *d, const int fd[])
+{
+	for (unsigned n = 0; n < d->topo.nnodes; n++)
+		if (fd[n] >= 0)
+			return true;
+	return false;
+}
+
+/* What is of another version is kept for that, and all serve whose data is not in it: their records
+ * say so. Not in a planned restart: there is a program to go back to. */
+static void set_apart(const struct daemon *d, int fd[])
+{
+	const struct kept_origin *o = kept_origin();
+	int err;
+
+	if (!apart_unknown(&d->topo, fd) || o->how == KEPT_END_PLANNED || o->save ||
+	    !d->opt->state_dir || access(d->opt->state_dir, R_OK | X_OK))
+		return;
+	err = apart_set(fd);
+	if (err)
+		log_error("cache: what is of another version of tgtd cannot be set apart: %s",
+			  strerror(-err));
+	else
+		iscsi_carry_lost();
+}
+
+/* What the worker before left, or what was kept for this version. */
+static void find_cache(struct daemon *d, int fd[])
+{
+	find_arenas(d, fd, kept_take);
+	apart_find(&d->topo);
+	set_apart(d, fd);
+	d->opt->cache.outdated = !any_arena(d, fd) && !kept_origin()->save && apart_take(fd);
+	if (d->opt->cache.outdated)
+		iscsi_carry_lost();
+	configure_cache(d, fd);
+}
+
+static void begin_empty(struct daemon *d, int fd[])
+{
+	iscsi_carry_lost();
+	close_arenas(d, fd);
+	d->opt->cache.outdated = false;
+	d->cache = cache_create(&d->opt->cache);
+}
+
 /* A worker that cannot use what is left ends: one of a new program gives way to the one before. The
  * next begins without it; stores whose data is lost are in doubt then. */
 int inherit_cache(struct daemon *d)
 {
 	struct cache_found found = { 0 };
-	int fd[TOPO_MAX_NODES];
+	int fd[TOPO_MAX_NODES], err;
 
 	if (!d->opt->use_cache)
 		return 0;
-	find_arenas(d, fd, kept_take);
-	configure_cache(d, fd);
+	find_cache(d, fd);
 	d->opt->cache.found = &found;
 	d->opt->cache.scarce = kept_origin()->how == KEPT_END_OOM;
 	d->opt->cache.distrust = kept_origin()->died_soon >= KEPT_DIED_NO_CLEAN;
 	d->opt->cache.quarantine = mourning();
 	d->cache = cache_create(&d->opt->cache);
 	d->opt->cache.prepared = NULL;
-	if (!d->cache && errno == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
+	err = d->cache ? 0 : errno;
+	if (err == EBADMSG && apart_unknown(&d->topo, fd)) {
+		log_error("cache: what was left is of another version of tgtd, which alone can "
+			  "write it back: it is kept, for that to be started again");
+	} else if (err == EBADMSG && d->opt->cache.outdated) {
+		log_error("cache: what was kept for this version is not: it stays kept");
+		begin_empty(d, fd);
+		err = d->cache ? 0 : errno;
+	} else if (err == EBADMSG && kept_origin()->died_soon && !kept_origin()->save) {
 		log_error("cache: it begins empty: what was not written back is lost");
-		iscsi_carry_lost();
-		close_arenas(d, fd);
-		d->cache = cache_create(&d->opt->cache);
+		begin_empty(d, fd);
+		err = d->cache ? 0 : errno;
 	}
 	d->opt->cache.arena_fd = NULL;
 	d->opt->cache.found = NULL;
-	if (!d->cache)
-		return -errno;
+	if (err)
+		return -err;
 	if (found.damaged)
 		iscsi_carry_lost();
 	/* What the one before has left dirty can wait for the sessions that it has left. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cache/blk/dirty_record.h"
+#include "cache/engine/apart.h"
 #include "events/clock.h"
 #include "events/kept.h"
 #include "events/log.h"
@@ -219,6 +220,7 @@ static void watch_losses(const struct daemon *d)
 {
 	int rc = dirty_record_start(d->opt->state_dir, d->opt->accept_loss);
 
+	apart_look();
 	if (rc)
 		log_warn(
 			"%s: %s: if an end of tgtd loses data that was not written back, the next one will not know",
@@ -357,7 +359,7 @@ static bool take_down(struct daemon *d)
 #ifdef HAVE_RDMA
 	iser_stop();
 #endif
-	d->lost = d->cache && cache_has_lost(d->cache);
+	d->lost = (d->cache && cache_has_lost(d->cache)) || apart_ends();
 	if (d->cache)
 		cache_destroy(d->cache);
 	for (unsigned n = 0; n < d->topo.nnodes * d->node_workers; n++)

@@ -63,6 +63,13 @@ static struct {
 	void *arg;
 } ours;
 
+/* Kept for another version. */
+#define APART_COOKIES 4u
+static struct {
+	uint64_t cookie[APART_COOKIES];
+	unsigned n;
+} apart;
+
 /* One line of text, whatever was in it; cut where it is too long. */
 static void put_line(char *to, size_t size, const char *from)
 {
@@ -322,6 +329,16 @@ static bool in_our_arena(const struct dirty_own *o, const struct told *t)
 	       strcmp(t->boot, o->us.boot) == 0 && ours.holds(ours.arg, o->us.store);
 }
 
+/* Its data is in memory that is kept for another version. Who accepts losses does not wait. */
+static bool in_apart_arena(const struct dirty_own *o, const struct told *t)
+{
+	bool is = false;
+
+	for (unsigned i = 0; i < apart.n && t->arena && !accept_loss; i++)
+		is |= apart.cookie[i] == t->arena;
+	return is && strcmp(t->state, "dirty") == 0 && strcmp(t->boot, o->us.boot) == 0;
+}
+
 /* One file whose name fits. */
 static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const char *name)
 {
@@ -338,6 +355,10 @@ static void dirty_record_look_at(struct dirty_own *o, int fd, int dirfd, const c
 			err = found_add(o, name);
 		if (!err)
 			return;
+	}
+	if (!err && in_apart_arena(o, &t) && !found_add(o, name)) {
+		atomic_store_explicit(&o->r.apart, true, memory_order_release);
+		return;
 	}
 	/* (One that has left its arenas to us may not have gone yet.) */
 	if (!err && strcmp(t.boot, o->us.boot) == 0 && t.pid != getpid() && t.start &&
@@ -534,6 +555,19 @@ int dirty_record_trust(struct dirty_record *r, bool dirty)
 	return err;
 }
 
+int dirty_record_give_up(struct dirty_record *r)
+{
+	struct dirty_own *o = r->own;
+	int err;
+
+	pthread_mutex_lock(&o->lock);
+	err = drop_found(o, false);
+	if (!err)
+		atomic_store_explicit(&o->r.apart, false, memory_order_release);
+	pthread_mutex_unlock(&o->lock);
+	return err;
+}
+
 /* ---- begin and end --------------------------------------------------------------------------- */
 
 static void dirty_record_say(struct dirty_own *o)
@@ -642,6 +676,38 @@ void dirty_record_put(struct dirty_record *r)
 		free(o);
 	}
 	pthread_mutex_unlock(&registry_lock);
+}
+
+void dirty_record_set_apart(const uint64_t *cookie, unsigned n)
+{
+	ASSERT(n <= APART_COOKIES);
+	for (unsigned i = 0; i < n; i++)
+		apart.cookie[i] = cookie[i];
+	apart.n = n;
+}
+
+bool dirty_record_names(uint64_t cookie, const char *store_id)
+{
+	char boot[64], line[ID_LEN];
+	DIR *d = dir ? opendir(dir) : NULL;
+	bool names = false;
+	struct dirent *e;
+
+	if (!d)
+		return true;
+	first_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	put_line(line, sizeof(line), store_id ? store_id : "");
+	while (!names && (e = readdir(d))) {
+		struct told t = { .pid = 0 };
+
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0 ||
+		    strlen(e->d_name) != NAME_LEN || read_record(dirfd(d), e->d_name, &t))
+			continue;
+		names = t.arena == cookie && strcmp(t.state, "dirty") == 0 &&
+			strcmp(t.boot, boot) == 0 && (!store_id || strcmp(t.store, line) == 0);
+	}
+	closedir(d);
+	return names;
 }
 
 /* What an earlier daemon has left there counts, even where this one can write none. */

@@ -17,6 +17,9 @@
  *   time <seconds since 1970>
  *   sum <FNV-1a of all before, 16 digits>
  *
+ * The arena may be of another version of tgtd, which alone can write back what is in it. It is kept
+ * for that then (cache/engine/apart.h), and the store is *apart*: nobody may use it meanwhile.
+ *
  * A file that is cut or altered, or of another version, says that data may be lost, and nothing
  * else. Version 1 is believed, too. Its name has the hashes of store, mark and path, so that it is
  * found by any of them.
@@ -35,6 +38,7 @@
 
 struct dirty_record {
 	_Atomic bool doubt;	 /* data was lost, and nobody has looked after the store yet */
+	_Atomic bool apart;	 /* its data is in memory of another version, see above */
 	char why[DIRTY_WHY_MAX]; /* of the doubt: set before it, does not change */
 	/* The rest is dirty_record.c's. */
 	struct dirty_own *own;
@@ -53,6 +57,13 @@ bool dirty_record_accepts(void);
  * cookie is no doubt then, and goes on as ours. NULL: it is a new one. 0: there is no cache (any
  * more). Main thread; @holds is called on any thread that opens a store. */
 void dirty_record_arena(uint64_t cookie, bool (*holds)(void *arg, const char *store_id), void *arg);
+
+/* Caches of this boot whose memory is kept for another version: @n of them, 4 at most. Main thread,
+ * while no record is being got. */
+void dirty_record_set_apart(const uint64_t *cookie, unsigned n);
+/* Does any record say that something of @store_id (NULL: of any store) is dirty in the cache
+ * @cookie of this boot? True also where nobody can tell. Any thread that may block. */
+bool dirty_record_names(uint64_t cookie, const char *store_id) must_check;
 
 /* What stays the same of the open file @fd when device numbers change. It is a file's inode number
  * and birth time, a disk's WWID, a device mapper's UUID, or the file behind a loop device. Or
@@ -80,6 +91,9 @@ void dirty_record_written(struct dirty_record *r);
 void dirty_record_lost(struct dirty_record *r);
 /* The store is clean, and in doubt no more. 0 or -errno: it may be there still. */
 int dirty_record_remove(struct dirty_record *r) must_check;
+/* What is apart is given up: its records go, and so does @r->apart. 0, or -errno: it stays. Any
+ * thread that may block. */
+int dirty_record_give_up(struct dirty_record *r) must_check;
 /* An administrator has looked after the store: what was found when it was opened goes for good, and
  * then the doubt. @dirty: there may be data by now that a record of our own has to stand for, which
  * comes first. 0, or -errno: the doubt stays. */

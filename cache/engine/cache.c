@@ -99,6 +99,7 @@ static int cache_init(struct cache *c, const struct cache_conf *conf,
 	c->stepped = conf->stepped;
 	c->scarce = conf->scarce;
 	c->distrust = conf->distrust;
+	c->outdated = conf->outdated;
 	c->own_workers = !conf->workers;
 	c->geo.block_shift = (uint32_t)__builtin_ctz(conf->block);
 	c->geo.mask = conf->block - 1;

@@ -80,6 +80,10 @@ struct cache_conf {
 	/* With arena_fd: processes before have died soon, maybe of what they had found. All that
 	 * the store has as well goes before this one begins. */
 	bool distrust;
+	/* With arena_fd: others have served from the stores since, but for those whose record
+	 * (blk/dirty_record.h) names this cache. So what it has of another store is forgotten when
+	 * that is opened. */
+	bool outdated;
 	/* With arena_fd: what the process before had asked the kernel for is not over. Memory that
 	 * this may be about stays as it is until cache_end_quarantine(). Who opens a store here
 	 * knows that nothing of that is under way there. */

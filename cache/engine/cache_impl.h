@@ -174,7 +174,7 @@ struct cache {
 	struct list devs; /* cache_dev.link */
 	struct list unopened; /* the same: an earlier process had them open, and nobody has since */
 	uint64_t cookie; /* of its arenas */
-	bool scarce, distrust; /* it began so: cache_conf */
+	bool scarce, distrust, outdated; /* it began so: cache_conf */
 	bool quarantine;     /* the same, until cache_end_quarantine() */
 	struct block **held; /* with a reference until then */
 	uint32_t nheld;

@@ -110,6 +110,27 @@ static int dev_begin(struct cache *c, struct cache_dev *dev, struct blk *lower)
 	return 0;
 }
 
+static uint64_t drop_all(struct cache_dev *dev);
+
+/* What an earlier process had of @lower's store is outdated, or was given up: as if there were
+ * nothing. */
+static void dev_forget_found(struct cache *c, const struct blk *lower)
+{
+	struct cache_dev *dev = dev_found_as(c, lower->store_id);
+	uint64_t dirty;
+
+	if (!dev)
+		return;
+	dirty = drop_all(dev);
+	if (dirty)
+		log_notice("%s: %llu blocks were given up: they leave the cache",
+			   lower->path ? lower->path : "?", (unsigned long long)dirty);
+	list_del(&dev->link);
+	slot_give(dev);
+	c->dev_of[dev->number] = NULL;
+	dev_free(dev);
+}
+
 /* The device of @lower's store: one that an earlier process had, or a new one. NULL: no memory. */
 static struct cache_dev *dev_create(struct cache *c, struct blk *lower)
 {
@@ -159,6 +180,7 @@ static int dev_share(struct cache_dev *dev, struct blk *lower)
 
 int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
 {
+	const bool outdated = c->outdated && !dirty_record_names(c->cookie, lower->store_id);
 	struct cache_dev *dev;
 	int err = 0;
 
@@ -166,6 +188,8 @@ int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
 	/* The same store opened twice shares its blocks: one truth, whoever asks. */
 	while ((dev = dev_find(c, lower)) && dev->closing)
 		pthread_cond_wait(&c->dev_gone, &c->devs_lock);
+	if (!dev && outdated)
+		dev_forget_found(c, lower);
 	if (!dev)
 		dev = dev_create(c, lower);
 	if (!dev)

@@ -34,11 +34,12 @@ struct cache_super {
 	uint8_t node_of[CACHE_RUN_MAX]; /* ... and which node has each */
 	uint32_t slots;		 /* in this file's tail; 0 in all files but the first */
 	uint32_t max_len;	 /* bytes of one request */
-	uint64_t cookie;	 /* of all its files, and of no other cache */
+	uint64_t cookie;	 /* of all its files, and of no other cache; here in all versions */
 	uint64_t redo_off;	 /* in the tail: struct cache_redo of each partition ... */
 	uint32_t redo_size;	 /* ... of so many bytes each */
 };
 static_assert(sizeof(struct cache_super) <= ARENA_OWNER_MAX, "fits");
+static_assert(offsetof(struct cache_super, cookie) == 168, "as in all versions (apart.h)");
 static_assert(2 * PART_RUNS <= ARENA_LIVE, "two words a run");
 
 /* Can it be true what that superblock says of the cache? (arena_super_wrong() has nothing against

@@ -52,6 +52,11 @@ struct arena_found {
 /* Is @fd such a file, all of which may be trusted to be there? Maps nothing. 0, or -EBADMSG and in
  * @why a reason. Any thread that may block. */
 int arena_found(int fd, struct arena_found *f, char *why, size_t len) must_check;
+/* Is @fd an arena of another version, of which this program knows no more than that? Any thread
+ * that may block. */
+bool arena_other_layout(int fd) must_check;
+/* Which one; 0: it is none. Any thread. */
+uint32_t arena_layout(int fd);
 /* Blocks [first, first + n). */
 struct arena_extent {
 	uint32_t first, n;

@@ -91,6 +91,23 @@ const char *arena_super_wrong(const void *page, uint64_t length)
 	return NULL;
 }
 
+uint32_t arena_layout(int fd)
+{
+	struct arena_super h;
+
+	return pread(fd, &h, sizeof(h), 0) == sizeof(h) &&
+			       !memcmp(h.magic, ARENA_MAGIC, sizeof(h.magic)) ?
+		       h.layout :
+		       0;
+}
+
+bool arena_other_layout(int fd)
+{
+	const uint32_t layout = arena_layout(fd);
+
+	return layout && layout != ARENA_LAYOUT;
+}
+
 int arena_found(int fd, struct arena_found *f, char *why, size_t len)
 {
 	const char *wrong;

@@ -46,15 +46,21 @@
  *   in place  sectors that are valid change when there is a copy of what they become: in a second
  *             header of the same key and a higher generation, or where the owner says
  *   others    who has the store change what is below valid sectors (DISCARD) takes them away first
+ *
+ * No version changes the magic, the place of ->layout, and that of ->owner. So each one sees that
+ * an arena is one, of which version, and what its owner has promised to leave where it is.
  */
 #ifndef CACHE_MEMORY_LAYOUT_H
 #define CACHE_MEMORY_LAYOUT_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include "events/base.h"
 
 #define ARENA_MAGIC "tgtarena"
+#ifndef ARENA_LAYOUT /* (a test has a daemon of another one) */
 #define ARENA_LAYOUT 6 /* raised by whoever changes anything above */
+#endif
 #define ARENA_SUPER_SIZE 4096
 #define ARENA_OWNER_MAX 512
 #define ARENA_LIVE 64
@@ -74,6 +80,8 @@ struct arena_super {
 	_Atomic uint32_t live[ARENA_LIVE];
 };
 static_assert(sizeof(struct arena_super) <= ARENA_SUPER_SIZE, "one page");
+static_assert(offsetof(struct arena_super, layout) == 8, "as in all versions");
+static_assert(offsetof(struct arena_super, owner) == 96, "as in all versions");
 
 struct arena;
 

@@ -62,7 +62,7 @@ class Tgtd:
     def __init__(self, manager):
         self.manager, self.process, self.port = manager, None, 0
 
-    def start(self, store):
+    def start(self, store, program=BIN + '/tgtd'):
         """With what is in @store."""
         port = self.port = self.port or ports.free_port('127.0.0.1')
         names, fds = [n for n, _ in store], [fd for _, fd in store]
@@ -72,7 +72,7 @@ class Tgtd:
         self.log = DIR + '/log'
         with open(self.log, 'wb') as log:
             self.process = subprocess.Popen(
-                ['sh', '-c', 'LISTEN_PID=$$; export LISTEN_PID; exec "$@"', 'sh', BIN + '/tgtd', '-f', '-C', '0', '--state-dir',
+                ['sh', '-c', 'LISTEN_PID=$$; export LISTEN_PID; exec "$@"', 'sh', program, '-f', '-C', '0', '--state-dir',
                  DIR + '/state', '--cache', 'size=16m', '--iscsi', 'portal=127.0.0.1:%d,nop_interval=0,nop_count=0' % port],
                 stdout=log, stderr=log, env=env, close_fds=False, preexec_fn=lambda: place(fds))
         Peer.address = ('127.0.0.1', port)
@@ -252,7 +252,7 @@ def foreign(manager, tgtd):
         tgtd.start(manager.store)
         is_('%s: it serves' % name, tgtd.serves())
         is_('... without that: %s' % why, tgtd.said(why, 1) and IQN not in tgtd.adm('target', 'show')[1])
-        is_('... and has nothing of it', len(os.listdir('/proc/%d/fd' % tgtd.process.pid)) < 16)
+        is_('... and has nothing of it', len(os.listdir('/proc/%d/fd' % tgtd.process.pid)) < 18)
         tgtd.kill_both()
     manager.store = [('state', memfd(1 << 20)), ('arena/0', memfd(1 << 20)), ('tombstone', memfd())]
     tgtd.start(manager.store)
@@ -281,4 +281,5 @@ def main():
     sys.exit(is_.failures > 0)
 
 
-main()
+if __name__ == '__main__':
+    main()

@@ -4,7 +4,7 @@
     left_garbage.py WHAT PORT ELSEWHERE TGTD OPTIONS...
 
 WHAT: pipe, zero, directory, memfd, elsewhere (a socket that listens at 127.0.0.1:ELSEWHERE and
-blocks), queue (the right address, but nothing listens). What it puts and drops is answered. SIGTERM
+blocks), queue (the right address, but nothing listens), version (an arena of another version). What it puts and drops is answered. SIGTERM
 is passed on; its exit status is ours.
 """
 import os, signal, socket, sys
@@ -23,6 +23,10 @@ def garbage():
         return os.open('/dev/zero', os.O_RDWR)
     if what == 'directory':
         return os.open('/', os.O_RDONLY)
+    if what == 'version':
+        fd = os.memfd_create('arena', os.MFD_ALLOW_SEALING)
+        os.write(fd, b'tgtarena' + (1000001).to_bytes(4, 'little') + bytes(8 << 20))
+        return fd
     if what == 'memfd':
         fd = os.memfd_create('garbage')
         os.write(fd, os.urandom(1 << 20))

@@ -30,7 +30,7 @@ up() {
 	done
 	return 1
 }
-for what in ${KINDS:-pipe zero directory memfd elsewhere queue}; do
+for what in ${KINDS:-pipe zero directory memfd elsewhere queue version}; do
 	mkdir -p "$dir/state"
 	python3 -B tests/integration/left_garbage.py $what "$port" "$elsewhere" "$bin/tgtd" -f \
 		--state-dir "$dir/state" --cache size=8m --iscsi "portal=127.0.0.1:$port" \
@@ -44,6 +44,10 @@ for what in ${KINDS:-pipe zero directory memfd elsewhere queue}; do
 	adm --mode system --op show
 	is "... after it" test "$rc" = 0
 	is "... and says what it has not taken" grep -q 'no such socket' "$dir/log"
+	if [ $what = version ]; then # (of which no unit has anything, as the records say)
+		is "... which another version alone can write back" grep -q 'of another version of tgtd (1000001), which alone' "$dir/log"
+		is "... and does not take it for its own" not grep -q 'begins empty' "$dir/log"
+	fi
 	is "no report" no_report
 	kill "$pid"
 	rc=0

@@ -183,6 +183,7 @@ struct adm_lu {
 	bool lost;     /* what was on it is not there since the process before ended */
 	bool stand_in; /* lost, and its store could not be opened: another stands in for it */
 	bool late;     /* ... yet: it is being opened (late.c) */
+	bool apart;    /* ... and may not be: see cache/engine/apart.h */
 };
 
 struct adm_state {
@@ -241,12 +242,15 @@ struct store_open {
 	bool uncached, write_through, shared;
 	char who[48]; /* whose it will be, for messages */
 	int node;
+	bool give_up; /* where it is apart: what is dirty of it */
 	int file; /* it is open already; or -1 */
 	void (*done)(struct store_open *so); /* main loop, never from inside store_open() */
 	/* outcome: blk, or err and reason */
 	struct blk *blk;
 	int err;
 	bool needs_file; /* whoever asks has to open it: we may not */
+	bool apart;	 /* err, since it is (cache/engine/apart.h) */
+	bool given_up;	 /* not any more */
 	char reason[200];
 };
 void store_open(struct store_open *so);
@@ -316,6 +320,9 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 /* Another store under the same LU. */
 enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
 			      void (*done)(void *arg, enum adm_status status), void *arg);
+/* Its own, for which another stands in. Where it is apart, what is dirty of it is given up. */
+enum adm_status apply_lu_again(struct adm_call *call, struct adm_lu *lu,
+			       void (*done)(void *arg, enum adm_status status), void *arg);
 /* Its write cache was switched off: what is in it goes to the store. */
 enum adm_status apply_lu_flush(struct adm_call *call, struct adm_lu *lu,
 			       void (*done)(void *arg, enum adm_status status), void *arg);

@@ -428,7 +428,13 @@ static void open_stand_in(struct opening *o)
 	struct store_open *so = &o->store;
 
 	lu->late = so->err == -EINPROGRESS;
-	if (!lu->late)
+	lu->apart = so->apart;
+	if (lu->apart)
+		log_error("target %u LUN %u is NOT READY: %s. That version writes it back; or "
+			  "`tgtadm --mode logicalunit --op update --tid %u --lun %u --params "
+			  "refresh=1` gives it up",
+			  lu->target->tid, lu->lun, so->reason, lu->target->tid, lu->lun);
+	else if (!lu->late)
 		log_error("target %u LUN %u is NOT READY: %s. After `tgtadm --mode logicalunit "
 			  "--op update --tid %u --lun %u --params path=...`, or refresh=1, it is "
 			  "tried again",
@@ -436,7 +442,7 @@ static void open_stand_in(struct opening *o)
 	lu->lost = lu->stand_in = true;
 	so->path = NULL;
 	so->err = 0;
-	so->needs_file = false;
+	so->needs_file = so->apart = false;
 	*so->reason = 0;
 	store_open(so);
 }
@@ -447,7 +453,7 @@ static void lu_lose(const struct pending *p)
 {
 	struct adm_lu *lu = p->lu;
 
-	if (!p->call || !p->call->restored)
+	if (!lu->lost && (!p->call || !p->call->restored))
 		return;
 	if (!lu->lost && lu->path && !strcmp(lu->bstype, "ram")) {
 		log_warn("target %u LUN %u is NOT READY: it was memory of a process that has "
@@ -498,6 +504,12 @@ static void open_for(struct opening *o)
 		store_open(&o->store);
 }
 
+/* A unit that comes back, and any whose store is apart: there has to be one to say refresh=1 of. */
+static bool may_stand_in(const struct store_open *so, const struct pending *p)
+{
+	return so->err && so->path && ((p->call && p->call->restored) || so->apart);
+}
+
 static void lu_opened(struct store_open *so)
 {
 	struct opening *o = container_of(so, struct opening, store);
@@ -506,7 +518,7 @@ static void lu_opened(struct store_open *so)
 	enum adm_status status;
 
 	ASSERT(p->target->busy && !so->blk == (so->err != 0));
-	if (so->err && so->path && p->call && p->call->restored) {
+	if (may_stand_in(so, p)) {
 		open_stand_in(o);
 		return;
 	}
@@ -531,7 +543,7 @@ void apply_lu_found(struct adm_lu *lu)
 	ASSERT(lu->lost);
 	log_notice("target %u LUN %u is ready again%s", lu->target->tid, lu->lun,
 		   lu->late ? "" : ", by tgtadm");
-	lu->lost = lu->stand_in = lu->late = false;
+	lu->lost = lu->stand_in = lu->late = lu->apart = false;
 	scsi_lu_set_late(lu->scsi, false);
 	scsi_lu_set_lost(lu->scsi, false);
 }
@@ -668,8 +680,9 @@ static void path_opened(struct store_open *so)
 	scsi_lu_set_blk(p->lu->scsi, p->blk, lu_replaced, p);
 }
 
-enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
-			      void (*done)(void *arg, enum adm_status status), void *arg)
+static enum adm_status open_path(struct adm_call *call, struct adm_lu *lu, const char *path,
+				 bool give_up, void (*done)(void *arg, enum adm_status status),
+				 void *arg)
 {
 	struct scsi_lu_info info;
 	struct pending *p;
@@ -699,9 +712,22 @@ enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const ch
 		return ADM_NOMEM;
 	}
 	o->store.write_through = !info.conf.write_cache;
+	o->store.give_up = give_up;
 	lu->target->busy = true;
 	open_for(o);
 	return ADM_OK;
+}
+
+enum adm_status apply_lu_path(struct adm_call *call, struct adm_lu *lu, const char *path,
+			      void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	return open_path(call, lu, path, false, done, arg);
+}
+
+enum adm_status apply_lu_again(struct adm_call *call, struct adm_lu *lu,
+			       void (*done)(void *arg, enum adm_status status), void *arg)
+{
+	return open_path(call, lu, lu->path, lu->apart, done, arg);
 }
 
 static void lu_flushed(void *arg, int status)

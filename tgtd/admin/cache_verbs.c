@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "cache/blk/dirty_record.h"
+#include "cache/engine/apart.h"
 #include "cache/engine/stat.h"
 #include "events/bug.h"
 #include "events/kept.h"
@@ -154,6 +155,16 @@ static void found_lines(struct adm_out *out)
 			   DIV_ROUND_UP(f.waiting_bytes, KiB(1)), f.waiting_stores);
 }
 
+static void apart_lines(struct adm_out *out)
+{
+	struct apart_info info[APART_MAX];
+	const unsigned n = apart_get(info);
+
+	for (unsigned i = 0; i < n; i++)
+		out_printf(out, "    Apart: %" PRIu64 " MiB, of version %u\n",
+			   DIV_ROUND_UP(info[i].bytes, MiB(1)), info[i].layout);
+}
+
 enum adm_status cache_verb_show(struct adm_call *call)
 {
 	struct adm_out *out = &call->out;
@@ -179,6 +190,7 @@ enum adm_status cache_verb_show(struct adm_call *call)
 		   cache_affinity_name(i.affinity));
 	size_lines(out, &i);
 	found_lines(out);
+	apart_lines(out);
 	choice_line(out, &i);
 	threshold_line(out, "Threshold", i.threshold);
 	threshold_line(out, "Threshold of misses", i.miss_threshold);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cache/blk/dirty_record.h"
+#include "cache/engine/apart.h"
 #include "cache/engine/stat.h"
 #include "events/bug.h"
 #include "tgtd/admin/json.h"
@@ -80,6 +81,23 @@ static json_t *found_object(void)
 	return o;
 }
 
+/* Caches of other versions, which are kept for these. */
+static json_t *apart_array(void)
+{
+	struct apart_info info[APART_MAX];
+	const unsigned n = apart_get(info);
+	json_t *rows = json_array();
+
+	for (unsigned i = 0; i < n; i++) {
+		json_t *row = json_object();
+
+		doc_set_int(row, "version", info[i].layout);
+		doc_set_int(row, "bytes", info[i].bytes);
+		doc_append(rows, row);
+	}
+	return rows;
+}
+
 enum adm_status json_cache(struct adm_call *call)
 {
 	json_t *doc = json_object(), *thresholds = json_object(), *nodes = json_array();
@@ -108,6 +126,7 @@ enum adm_status json_cache(struct adm_call *call)
 	set_measured(doc, "local_header_ps", i.local_line_ps, 1);
 	set_measured(doc, "remote_header_ps", i.remote_line_ps, 1);
 	doc_set(doc, "found", found_object());
+	doc_set(doc, "apart", apart_array());
 	for (uint32_t n = 0; n < i.nodes; n++) {
 		struct mem_where arena, index;
 		json_t *row = json_object();

@@ -134,6 +134,7 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	doc_set(row, "limits", limits);
 	doc_set_text(row, "in_doubt", doubt);
 	doc_set_bool(row, "late", lu && lu->late);
+	doc_set_bool(row, "apart", lu && lu->apart);
 	doc_set_int(row, "hanging_ns", info->conf.blk ? blk_overdue_ns(info->conf.blk) : 0);
 	return row;
 }

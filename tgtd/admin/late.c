@@ -117,6 +117,7 @@ static void late_opened(struct store_open *so)
 		waits->blk = so->blk;
 		waits->err = so->err;
 		waits->needs_file = so->needs_file;
+		waits->apart = so->apart;
 		memcpy(waits->reason, so->reason, sizeof(waits->reason));
 		late_free(l);
 		waits->done(waits);
@@ -132,6 +133,7 @@ static void late_opened(struct store_open *so)
 	if (lu) {
 		log_error("target %u LUN %u stays NOT READY: %s", l->tid, l->lun, so->reason);
 		lu->late = false;
+		lu->apart = so->apart;
 		scsi_lu_set_late(lu->scsi, false);
 	}
 	late_free(l);

@@ -283,7 +283,7 @@ static enum adm_status find_again(struct adm_call *call, struct adm_lu *lu)
 		apply_lu_found(lu);
 		return ADM_OK;
 	}
-	s = apply_lu_path(call, lu, lu->path, lu_update_go_on, call);
+	s = apply_lu_again(call, lu, lu_update_go_on, call);
 	return s == ADM_OK ? ADM_PENDING : s;
 }
 

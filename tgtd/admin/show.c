@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cache/blk/blk_overdue.h"
+#include "cache/engine/apart.h"
 #include "events/bug.h"
 #include "events/log.h"
 #include "events/longwork.h"
@@ -118,6 +119,8 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 		out_printf(out, IN3 "In doubt: %s\n", doubt);
 	if (lu && lu->late)
 		out_printf(out, IN3 "Late: its store is being opened, and does not answer\n");
+	if (lu && lu->apart)
+		out_printf(out, IN3 "Apart: " APART_WHY "\n");
 	if (info.conf.blk && blk_overdue_ns(info.conf.blk))
 		out_printf(out, IN3 "Hangs: a request has not been answered for %" PRIu64 " s\n",
 			   (uint64_t)(blk_overdue_ns(info.conf.blk) / NSEC_PER_SEC));

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "cache/backend/store_kept.h"
+#include "cache/blk/dirty_record.h"
+#include "cache/engine/apart.h"
 #include "events/bug.h"
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
@@ -115,6 +117,30 @@ static struct blk *open_kept(const char *bstype, const struct store_open *so,
 	return blk;
 }
 
+/* What is dirty of it is in memory of another version, which may write it back yet: nobody uses it
+ * before, unless somebody says that this is given up. 0, or -errno. */
+static int open_apart(struct store_open *so, const struct blk *blk)
+{
+	struct dirty_record *r = blk->record;
+	int err;
+
+	if (!r || !atomic_load(&r->apart))
+		return 0;
+	so->apart = !so->give_up;
+	err = so->apart ? -EBUSY : dirty_record_give_up(r);
+	so->given_up = !err;
+	if (so->apart)
+		snprintf(so->reason, sizeof(so->reason), "%.60s: " APART_WHY, so->path);
+	else if (err)
+		snprintf(so->reason, sizeof(so->reason), "%.60s: the record of it stays: %s",
+			 so->path, strerror(-err));
+	else
+		log_warn("%s: what another version of tgtd had not written back is given up, by "
+			 "tgtadm: LOST",
+			 so->path);
+	return err;
+}
+
 /* On a helper thread. */
 static void open_work(struct scsi_work *w)
 {
@@ -158,6 +184,11 @@ static void open_work(struct scsi_work *w)
 		so->err = errno ? -errno : -EIO;
 		return;
 	}
+	so->err = so->path ? open_apart(so, blk) : 0;
+	if (so->err) {
+		blk_close(blk);
+		return;
+	}
 	if (!adm.conf.cache || so->uncached || (blk->caps & BLK_CAP_OWN_MEMORY) || !so->path) {
 		so->blk = blk;
 		return;
@@ -181,6 +212,8 @@ static void open_done(struct scsi_work *w)
 			 so->path ? so->path : "no medium", strerror(-so->err));
 	if (so->blk)
 		overdue_go_on();
+	if (so->given_up)
+		apart_look();
 	so->done(so);
 }
 

@@ -449,9 +449,13 @@ static int worker_gone(void)
 	const bool served = k.since;
 	int status = -1;
 
-	if (k.stop && !is_to_save())
+	if (k.save && !served && k.renewed && launch_fall_back()) {
+		log_error("keeper: the new program does not write back what was left: the one "
+			  "before does");
+		k.renewed = false;
+	} else if (k.stop && !is_to_save()) {
 		return final_status(served);
-	if (k.stop) {
+	} else if (k.stop) {
 		ended_how(k.status, k.oom, k.why, sizeof(k.why));
 		log_error(
 			"keeper: worker %d %s while it was to end: another one writes back what it "
