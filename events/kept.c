@@ -26,7 +26,8 @@ static struct {
 	bool gone; /* the keeper */
 	bool held;
 	bool prepares, go;
-	uint64_t can; /* KEPT_CAN_* */
+	uint64_t wants; /* with go: KEPT_WANTS_* of the next process */
+	uint64_t can;	/* KEPT_CAN_* */
 	char *tombstone;
 	char took[KEPT_MSG_TEXT];
 	unsigned replaced, mourned;
@@ -170,8 +171,10 @@ static void take_ends(const struct kept_msg *m)
 /* What is no answer; or one that came too late. */
 static void hear_news(struct kept_mail *mail)
 {
-	if (mail->msg.word == KEPT_GO)
+	if (mail->msg.word == KEPT_GO) {
 		kept.go = true;
+		kept.wants = mail->msg.value;
+	}
 	if (mail->msg.word == KEPT_ALL_GONE)
 		kept.mourned = 0;
 	if (mail->msg.word == KEPT_TOOK)
@@ -256,11 +259,12 @@ bool kept_prepares(void)
 	return kept.prepares;
 }
 
-bool kept_begin(void)
+bool kept_begin(uint64_t wants)
 {
 	ASSERT(kept.prepares);
 	left_forget();
-	(void)kept_tell(KEPT_PREPARED, 0, NULL); /* (not heard: it has gone, or waits no more) */
+	/* (Not heard: it has gone, or waits no more.) */
+	(void)kept_tell(KEPT_PREPARED, wants, NULL);
 	do
 		receive_left();
 	while (kept.prepares && !kept.gone);
@@ -313,6 +317,11 @@ unsigned kept_replaced(const char **why)
 bool kept_may_go(void)
 {
 	return kept.go;
+}
+
+uint64_t kept_next_wants(void)
+{
+	return kept.go ? kept.wants : 0;
 }
 
 unsigned kept_mourned(void)
@@ -470,11 +479,16 @@ void kept_put_all(struct kept_pair *pair, unsigned n)
 	}
 }
 
-int kept_drop(const char *key)
+int kept_give_up(const char *key)
 {
-	if (kept.fd < 0 || kept.held)
+	if (kept.fd < 0)
 		return 0;
 	return kept_key_ok(key) ? ask_keeper(KEPT_DROP, key, NULL) : -EINVAL;
+}
+
+int kept_drop(const char *key)
+{
+	return kept.held ? 0 : kept_give_up(key);
 }
 
 int kept_drop_soon(const char *key)

@@ -25,9 +25,10 @@ void kept_start(int fd);
 bool kept_prepares(void);
 /* As kept_take(), but it stays the keeper's: valid until kept_begin(). */
 int kept_peek(const char *key);
-/* Says that this process is prepared, and waits for its turn: what was left is what is left then.
- * True; false: the keeper has gone, and the other one serves. Before threads use any of this. */
-bool kept_begin(void) must_check;
+/* Says that this process is prepared, and wants @wants (KEPT_WANTS_*) of the one before, and waits
+ * for its turn: what was left is what is left then. True; false: the keeper has gone, and the other
+ * one serves. Before threads use any of this. */
+bool kept_begin(uint64_t wants) must_check;
 /* For tests: forgets everything, closes what nobody has taken, and the socket. */
 void kept_end(void);
 /* The socket, to be watched for its end; -1: there is no keeper. */
@@ -42,6 +43,8 @@ bool kept_can_replace(void);
 unsigned kept_replaced(const char **why);
 /* It has said so. Changes with kept_alive(). */
 bool kept_may_go(void);
+/* What the next process wants: KEPT_WANTS_*. As kept_may_go(). */
+uint64_t kept_next_wants(void);
 /* So many processes before this one have died, and have not gone: the kernel is not done with what
  * they had asked for. 0 when it is; changes with kept_alive(). */
 unsigned kept_mourned(void);
@@ -70,6 +73,8 @@ int kept_take(const char *key);
 /* The keeper closes its duplicate; 0 also when it has none. After kept_hold(): does nothing. As
  * kept_put(). */
 int kept_drop(const char *key);
+/* As kept_drop(), and after kept_hold(), too: the next process has no use for it. */
+int kept_give_up(const char *key);
 /* The same, as kept_put_soon(); -EAGAIN: there is no room now, and the keeper has it still. */
 int kept_drop_soon(const char *key);
 /* The same of all that were left with keys that begin with @prefix, taken or not, with the patience

@@ -13,6 +13,7 @@
  *     serving              keeper               next
  *        RESTART ----------> LEFT... PREPARE ---->
  *        <---------------- GO <------------ PREPARED
+ *        RESTS ------------->
  *        PUT... QUIESCENT --> (ends it) LEFT... BEGIN -->
  *                             <-------------- READY
  *                             TOOK ------------->
@@ -52,8 +53,9 @@ enum kept_word {
 	KEPT_PREPARE,	/* the one before serves still: it is to prepare what it can, to change
 			* nothing, and to say PREPARED. BEGIN comes later, after LEFT that count in
 			* place of these. value, when, text, seq: as of BEGIN */
-	KEPT_PREPARED,	/* it waits for BEGIN */
-	KEPT_GO,	/* to who has said RESTART: the next one is prepared, or will not be */
+	KEPT_PREPARED,	/* it waits for BEGIN; value: KEPT_WANTS_* */
+	KEPT_GO,	/* to who has said RESTART: the next one is prepared, or will not be; value:
+			 * what that wants */
 	KEPT_QUIESCENT, /* to who has said GO: nothing that this process has begun is under way in
 			 * the kernel, and it begins nothing any more: it may be ended, and the next
 			 * one need not wait until its memory has gone */
@@ -73,6 +75,10 @@ enum kept_word {
 
 #define KEPT_CAN_PREPARE 1u /* it says PREPARE, and GO */
 #define KEPT_CAN_REPLACE 2u /* it hears REPLACE */
+
+/* It does not know the memory that the one before keeps, and cannot go on with it: nothing may be
+ * left in there that others need. */
+#define KEPT_WANTS_CLEAN 1u
 
 /* How a process has ended that another one replaces. */
 enum kept_end {

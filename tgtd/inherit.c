@@ -40,6 +40,7 @@ static void configure_cache(struct daemon *d, const int fd[])
 void inherit_prepare(struct daemon *d)
 {
 	int fd[TOPO_MAX_NODES];
+	uint64_t wants = 0;
 
 	if (!kept_prepares())
 		return;
@@ -47,10 +48,13 @@ void inherit_prepare(struct daemon *d)
 	if (d->opt->use_cache) {
 		find_arenas(d, fd, kept_peek);
 		configure_cache(d, fd);
-		d->opt->cache.prepared = cache_prepare(&d->opt->cache);
+		if (apart_unknown(&d->topo, fd))
+			wants = KEPT_WANTS_CLEAN;
+		else
+			d->opt->cache.prepared = cache_prepare(&d->opt->cache);
 	}
 	launch_expendable(false);
-	if (kept_begin()) {
+	if (kept_begin(wants)) {
 		began_anew();
 		return;
 	}

@@ -430,7 +430,7 @@ static void cache_set_write_through(struct blk *blk, bool write_through)
 
 	if (write_through)
 		atomic_fetch_or(how, HOW_THROUGH);
-	else
+	else if (!atomic_load(&cache_blk_of(blk)->dev->cache->drains_through))
 		atomic_fetch_and(how, (uint8_t)~HOW_THROUGH);
 }
 

@@ -138,6 +138,14 @@ int cache_shrink_scarce(struct cache *cache, uint64_t *size, char *err, size_t e
 /* Write-back that nobody waits for does not begin, or may again: others need the processors and the
  * stores more while the daemon goes, or a new one brings back sessions. Any thread. */
 void cache_only_urgent(struct cache *cache, bool only);
+/* A later process will not know the arenas (see arena_other_layout()): all that is dirty is written
+ * back from now on, while commands are served; with @through writes are acknowledged when they are
+ * stable. For good. False: it could not be begun for all stores; to be called again. Any thread. */
+bool cache_drain(struct cache *cache, bool through);
+/* After cache_drain(): is nothing left in it that is not stable in its store, nor any word of that?
+ * Nobody writes, or it may change at any moment. Begins what is missing for that, which takes a
+ * while. False: @why says what is left, of one store. Any thread. */
+bool cache_drained(struct cache *cache, char *why, size_t len);
 /* The daemon ends: what cannot be written when a device is closed is tried again, until nothing of
  * it could be for so long (0: for ever). Any thread. */
 void cache_ends(struct cache *cache, uint64_t patience_ns);

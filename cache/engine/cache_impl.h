@@ -160,6 +160,7 @@ struct cache {
 	const struct topology *topo;
 	bool own_workers, stepped;
 	_Atomic bool only_urgent;	 /* see cache_only_urgent() */
+	_Atomic bool drains, drains_through; /* see cache_drain() */
 	_Atomic bool ends, has_lost;	 /* see cache_ends() */
 	uint64_t patience_ns;		 /* from before ends */
 	op_stage_fn *const *stages; /* by enum op_stage */

@@ -223,7 +223,9 @@ bool collect_sweep(struct cache_dev *dev, uint64_t now)
 		struct flush_part *fp = &f->part[id];
 		if (!(__atomic_load_n(&dev->dirty_parts[id / 64], __ATOMIC_RELAXED) >> id % 64 & 1))
 			continue;
-		k.excess = excess_of(c->part[id]);
+		k.excess = atomic_load_explicit(&c->drains, memory_order_relaxed) ?
+				   UINT32_MAX :
+				   excess_of(c->part[id]);
 		if (!k.excess && now < fp->look_ns && !(fp->failing && fp->lap != f->lap) &&
 		    !list_again(&dev->dirty[id]))
 			continue;

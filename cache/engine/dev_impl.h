@@ -414,6 +414,12 @@ static inline void record_wrote(struct cache_dev *dev)
 bool record_quiet(struct cache_dev *dev);
 /* The device is closed; @clean: all of it is on stable storage. A thread that may block. */
 void record_close(struct cache_dev *dev, bool clean);
+/* The cache is drained (drain.c): all its openers' writes are acknowledged when they are stable.
+ * Any thread. */
+void record_through(struct cache_dev *dev);
+/* NULL: there is no record, and all that was written is stable as far as nobody writes now. Else
+ * why not; what is missing for that has begun. Any thread. */
+const char *record_drained(struct cache_dev *dev);
 /* The daemon ends now: nothing is acknowledged any more that is not stable. Main thread. */
 void record_end(struct cache_dev *dev);
 /* Then: all has been written back, what is not dirty is lost only with the machine. */

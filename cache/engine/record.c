@@ -368,6 +368,8 @@ void record_enter(struct cache_dev *dev, struct cache_blk *cb)
 	leaf_lock(&r->lock);
 	list_add_tail(&r->shells, &cb->recorded);
 	set_bits(cb, bits_of(r->state));
+	if (atomic_load(&dev->cache->drains_through))
+		atomic_fetch_or(&cb->how, HOW_THROUGH);
 	const bool look = r->found;
 	leaf_unlock(&r->lock);
 	if (look) /* an earlier process's: is it clean? Then it goes before long */
@@ -415,6 +417,40 @@ void record_close(struct cache_dev *dev, bool clean)
 		log_error(
 			"%s: the record of what was dirty cannot be removed: %s: it will be in doubt when it is opened again",
 			path_of(dev), strerror(-err));
+}
+
+void record_through(struct cache_dev *dev)
+{
+	struct cache_blk *cb;
+
+	leaf_lock(&dev->record.lock);
+	list_for_each(cb, &dev->record.shells, recorded)
+		atomic_fetch_or(&cb->how, HOW_THROUGH);
+	leaf_unlock(&dev->record.lock);
+}
+
+const char *record_drained(struct cache_dev *dev)
+{
+	struct dev_record *r = &dev->record;
+
+	leaf_lock(&r->lock);
+	const enum record_state state = r->state;
+	const bool look = state == RECORD_HELD && !r->busy;
+	r->urgent |= look;
+	leaf_unlock(&r->lock);
+	if (look)
+		look_soon(dev);
+	switch (state) {
+	case RECORD_NONE:
+	case RECORD_DOUBT: /* which is an earlier process's, and stays */
+		return NULL;
+	case RECORD_OFF:
+		return dev->lower->caps & BLK_CAP_VOLATILE ?
+			       "no record says whether it is stable" :
+			       NULL;
+	default:
+		return "what was written is not stable yet";
+	}
 }
 
 void record_end(struct cache_dev *dev)

@@ -310,8 +310,8 @@ def finish(loads):
 
 
 def load(bin, dir, restarts, seed):
-    # The program is a copy: half-way another one is put in its place.
-    ours = dir + '/bin'
+    # The program is a copy: half-way another one is put in its place, or by turns one of another version.
+    ours, other = dir + '/bin', os.environ.get('TGT_OTHER_BIN')
     shutil.copytree(bin, ours, ignore=lambda d, names: [n for n in names if n not in ('tgtd', 'tgtadm')])
     t = Tgtd(ours, dir)
     t.configure()
@@ -321,8 +321,8 @@ def load(bin, dir, restarts, seed):
         l.start()
     replaced, served = 0, []
     for i in range(int(restarts)):
-        if i == int(restarts) // 2:
-            shutil.copy(bin + '/tgtd', ours + '/tgtd.new')
+        if other or i == int(restarts) // 2:
+            shutil.copy((other if other and i % 2 == 0 else bin) + '/tgtd', ours + '/tgtd.new')
             os.rename(ours + '/tgtd.new', ours + '/tgtd')
         before, done = t.worker(), sum(l.done for l in loads)
         rc, out = t.restart()

@@ -8,6 +8,7 @@
 #   TGT_RESTART_SEED  which load (default 1)
 #   TGT_RESTART_HOLDS how many over which a RESERVE holds (default 5)
 #   TGT_RESTART_MIXED how many in the middle of all that initiators do (default 8)
+#   TGT_OTHER_BIN     a folder with the tgtd of another version: under load each takes the place of the other
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 bin=${TGT_BIN:-$PWD/build/bin}

@@ -332,6 +332,9 @@ static void hear(struct kept_mail *mail)
 	case KEPT_RESTART:
 		hear_restart(m);
 		break;
+	case KEPT_RESTS:
+		planned_rests();
+		break;
 	case KEPT_QUIESCENT:
 		k.quiescent |=
 			k.planned && !k.stop && k.state == SERVING && planned_testified(&k.worker);

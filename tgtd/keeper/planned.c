@@ -21,17 +21,18 @@ static struct {
 	struct kept_msg begin;
 	unsigned to_send; /* of the holdings; UINT_MAX: PREPARE was sent, too */
 	bool prepared, went;
+	uint64_t wants; /* KEPT_WANTS_* of it, when it is prepared */
 	bool deaf; /* the next one has ended, or says what it should not */
-	/* When: somebody wanted this, it was prepared, GO, QUIESCENT, and the next one was told to
-	 * begin. 0: not */
-	uint64_t asked, ready, gone, quiet, begun;
+	/* When: somebody wanted this, it was prepared, GO, nobody was served any more, QUIESCENT,
+	 * and the next one was told to begin. 0: not */
+	uint64_t asked, ready, gone, rests, quiet, begun;
 	struct kept_mail mail;
 	char text[KEPT_MSG_TEXT];
 } p = { .next = { .fd = -1, .tombstone = -1 }, .old = { .fd = -1, .tombstone = -1 } };
 
 void planned_go(const struct worker *now)
 {
-	struct kept_msg m = { .word = KEPT_GO };
+	struct kept_msg m = { .word = KEPT_GO, .value = p.prepared ? p.wants : 0 };
 
 	if (!p.asked || p.went)
 		return;
@@ -52,7 +53,7 @@ void planned_begin(const struct worker *now, char *const *argv, const struct kep
 	p.begin.word = KEPT_PREPARE;
 	p.to_send = 0;
 	p.prepared = p.went = p.deaf = false;
-	p.ready = p.gone = p.quiet = p.begun = 0;
+	p.ready = p.gone = p.rests = p.quiet = p.begun = 0;
 	p.asked = clock_now_ns();
 	err = launch_worker(&p.next, argv);
 	if (!err)
@@ -86,6 +87,7 @@ static void planned_hear(void)
 			kept_mail_close(&p.mail);
 		if (rc == 1 && p.mail.msg.word == KEPT_PREPARED && p.to_send == UINT_MAX) {
 			p.prepared = true;
+			p.wants = p.mail.msg.value;
 			p.ready = clock_now_ns();
 		} else if (rc != 1) {
 			p.deaf = true;
@@ -119,6 +121,12 @@ void planned_turn(const struct worker *now, short revents)
 	else if (!p.prepared)
 		return;
 	planned_go(now);
+}
+
+void planned_rests(void)
+{
+	if (p.gone && !p.rests)
+		p.rests = clock_now_ns();
 }
 
 bool planned_testified(const struct worker *now)
@@ -187,7 +195,7 @@ static unsigned ms(uint64_t from, uint64_t to)
 const char *planned_over(void)
 {
 	const uint64_t now = clock_now_ns();
-	char end[48] = "";
+	char end[48] = "", before[48] = "";
 
 	if (!p.asked || !p.begun || !p.gone) {
 		p.asked = 0;
@@ -195,9 +203,16 @@ const char *planned_over(void)
 	}
 	if (!p.quiet)
 		snprintf(end, sizeof(end), " and until the memory had gone");
-	snprintf(p.text, sizeof(p.text),
-		 "%u ms: to rest%s %u, the next one's start %u; prepared in %u before",
-		 ms(p.gone, now), end, ms(p.gone, p.begun), ms(p.begun, now), ms(p.asked, p.ready));
+	if (p.rests && p.wants & KEPT_WANTS_CLEAN)
+		snprintf(before, sizeof(before), ", written back in %u", ms(p.gone, p.rests));
+	if (p.rests)
+		p.gone = p.rests;
+	/* (Figures of hours would not fit: then the end is missing.) */
+	if (snprintf(p.text, sizeof(p.text),
+		     "%u ms: to rest%s %u, the next one's start %u; prepared in %u%s before",
+		     ms(p.gone, now), end, ms(p.gone, p.begun), ms(p.begun, now),
+		     ms(p.asked, p.ready), before) >= (int)sizeof(p.text))
+		log_debug("keeper: what the restart took is a long text");
 	p.asked = 0;
 	return p.text;
 }

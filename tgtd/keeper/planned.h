@@ -31,6 +31,8 @@ void planned_turn(const struct worker *now, short revents);
 /* Nobody waits for the next one any more: GO. */
 void planned_go(const struct worker *now);
 
+/* Who was asked to go serves nobody from now on. */
+void planned_rests(void);
 /* @now has said QUIESCENT. True: that counts, and it has been killed; it runs no instruction of its
  * own any more, and may be buried. False: it means nothing. */
 bool planned_testified(const struct worker *now) must_check;

@@ -398,7 +398,7 @@ static void process_prepares(bool dies)
 	ck_assert_int_eq(kept_peek("late"), -1);
 	ck_assert_int_eq(pthread_create(&keeper.thread, NULL, begins_later, dies ? &dies : NULL),
 			 0);
-	ck_assert(kept_begin() == !dies);
+	ck_assert(kept_begin(0) == !dies);
 	pthread_join(keeper.thread, NULL);
 	ck_assert(!kept_prepares());
 }
