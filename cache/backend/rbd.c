@@ -374,7 +374,9 @@ struct blk *rbd_open_store(const struct blk_open_args *args)
 		return rbd_refuse(args, err, why);
 	}
 	if (!(r->blk.caps & BLK_CAP_READONLY))
-		r->blk.record = dirty_record_get(-1, r->blk.store_id, "", r->blk.path);
+		r->blk.record = *r->name.group ?
+					dirty_record_get_shared(r->blk.store_id, r->blk.path) :
+					dirty_record_get(-1, r->blk.store_id, "", r->blk.path);
 	return &r->blk;
 }
 

@@ -505,6 +505,23 @@ void dirty_record_lost(struct dirty_record *r)
 	pthread_mutex_unlock(&o->lock);
 }
 
+void dirty_record_lost_elsewhere(struct dirty_record *r, const char *why)
+{
+	struct dirty_own *o = r->own;
+
+	pthread_mutex_lock(&o->lock);
+	if (!o->r.doubt) {
+		snprintf(o->r.why, sizeof(o->r.why), "%s", why);
+		atomic_store_explicit(&o->r.doubt, !accept_loss, memory_order_release);
+		log_error("%s: %s: %s: it may be LOST%s", o->us.path,
+			  accept_loss ? "a loss is accepted" : "IN DOUBT", why,
+			  accept_loss ? "" :
+					". All SYNCs and writes with FUA fail until the store is "
+					"looked after (tgtadm, update with --params refresh=1)");
+	}
+	pthread_mutex_unlock(&o->lock);
+}
+
 int dirty_record_remove(struct dirty_record *r)
 {
 	struct dirty_own *o = r->own;
@@ -570,12 +587,20 @@ int dirty_record_give_up(struct dirty_record *r)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static void dirty_record_say(struct dirty_own *o)
+static void dirty_record_say(struct dirty_own *o, bool told_elsewhere)
 {
 	int err;
 
-	if (!o->r.doubt)
+	if (!o->r.doubt && !(told_elsewhere && o->r.apart))
 		return;
+	if (told_elsewhere) {
+		err = drop_found(o, false);
+		if (err)
+			log_warn("%s: the record of an earlier process cannot be removed: %s",
+				 o->us.path, strerror(-err));
+		o->r.doubt = o->r.apart = false;
+		return;
+	}
 	metric_inc(M_cache_losses);
 	if (accept_loss) {
 		err = drop_found(o, false);
@@ -632,8 +657,8 @@ static struct dirty_own *dirty_record_make(const char *store_id, const char *mar
 	return o;
 }
 
-struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *mark,
-				      const char *path)
+static struct dirty_record *record_get(int fd, const char *store_id, const char *mark,
+				       const char *path, bool told_elsewhere)
 {
 	struct dirty_own *o;
 
@@ -654,12 +679,23 @@ struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *
 		return NULL;
 	look_for(o, fd);
 	take_over(o);
-	dirty_record_say(o);
+	dirty_record_say(o, told_elsewhere);
 	pthread_mutex_lock(&registry_lock);
 	o->looked = true;
 	pthread_cond_broadcast(&registry_looked);
 	pthread_mutex_unlock(&registry_lock);
 	return &o->r;
+}
+
+struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *mark,
+				      const char *path)
+{
+	return record_get(fd, store_id, mark, path, false);
+}
+
+struct dirty_record *dirty_record_get_shared(const char *store_id, const char *path)
+{
+	return record_get(-1, store_id, "", path, true);
 }
 
 void dirty_record_put(struct dirty_record *r)

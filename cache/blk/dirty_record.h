@@ -76,6 +76,9 @@ void dirty_mark(int fd, char mark[DIRTY_MARK_MAX]);
  * synced, and it goes). NULL: there are no records. Waits for no other store. */
 struct dirty_record *dirty_record_get(int fd, const char *store_id, const char *mark,
 				      const char *path);
+/* The same of a store that other machines serve, too. What becomes of data that an earlier process
+ * here had acknowledged is known elsewhere: its record is no doubt, and goes. */
+struct dirty_record *dirty_record_get_shared(const char *store_id, const char *path);
 void dirty_record_put(struct dirty_record *r);
 
 /* What an earlier process had acknowledged is in this one's cache, and its record is ours: it is
@@ -89,6 +92,9 @@ void dirty_record_written(struct dirty_record *r);
 /* Its data is gone, and the process goes on. The store is in doubt for all who have it open, and
  * for all who open it before the last of them has closed it. */
 void dirty_record_lost(struct dirty_record *r);
+/* The same of data that others had acknowledged, for the reason @why. Nothing, where losses are
+ * accepted. */
+void dirty_record_lost_elsewhere(struct dirty_record *r, const char *why);
 /* The store is clean, and in doubt no more. 0 or -errno: it may be there still. */
 int dirty_record_remove(struct dirty_record *r) must_check;
 /* What is apart is given up: its records go, and so does @r->apart. 0, or -errno: it stays. Any

@@ -544,6 +544,11 @@ bool cache_write_through(const struct blk *blk)
 	return cache_how(blk) & HOW_THROUGH;
 }
 
+int cache_lost(struct blk *blk, const char *why)
+{
+	return record_lost(cache_dev_of(blk), why);
+}
+
 bool cache_is_cached(const struct blk *blk)
 {
 	return blk->ops == &cache_ops;

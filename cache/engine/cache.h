@@ -121,6 +121,10 @@ void cache_get_found(struct cache *cache, struct cache_found *found);
 /* Stacks the cache on @lower (which it owns from now on; blk_close() of the result flushes dirty
  * blocks and closes both). @write_through: WCE=0. NULL with errno. A thread that may block. */
 struct blk *cache_open(struct cache *cache, struct blk *lower, bool write_through) must_check;
+/* Data of @blk that others had acknowledged is lost, for the reason @why: SYNCs and writes with FUA
+ * fail until blk_trust(). Nobody uses it meanwhile. 0; -ENOTSUP: there are no records;
+ * -ETIMEDOUT: their disk does not answer. A thread that may block. */
+int cache_lost(struct blk *blk, const char *why) must_check;
 /* As blk_ops.set_write_through has it now. Any thread. */
 bool cache_write_through(const struct blk *blk);
 /* From how many bytes of one node on a transport that copies should let a worker of that node send

@@ -404,6 +404,8 @@ static inline bool record_stops(const struct blk_req *req, uint8_t how)
 /* record_stops() @req: false: it fails. Else within a pass of it, no lock held: makes it wait until
  * the record is there, when it is not yet. */
 bool record_wait(struct cache_dev *dev, struct blk_req *req, uint8_t how) must_check;
+/* cache_lost() */
+int record_lost(struct cache_dev *dev, const char *why) must_check;
 /* Something has been written back. Any thread. */
 static inline void record_wrote(struct cache_dev *dev)
 {

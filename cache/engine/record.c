@@ -18,6 +18,7 @@
  * committed; the SYNC that comes then makes that stable. A write that comes meanwhile takes
  * the bit back instead of waiting: the record is there still, and stays.
  */
+#include <unistd.h>
 #include "cache/engine/op_impl.h"
 
 #define RECORD_LOOK_NS (15 * NSEC_PER_SEC)
@@ -478,6 +479,29 @@ bool record_failed(struct cache_dev *dev)
 	const bool failed_now = dev->record.state == RECORD_FAILED;
 	leaf_unlock(&dev->record.lock);
 	return failed_now && !dirty_record_accepts();
+}
+
+int record_lost(struct cache_dev *dev, const char *why)
+{
+	struct dev_record *r = &dev->record;
+	const uint64_t until = clock_now_ns() + RECORD_PATIENCE_NS;
+	bool quiet;
+
+	if (!r->of)
+		return -ENOTSUP;
+	dirty_record_lost_elsewhere(r->of, why);
+	if (!dirty_record_doubt(r->of))
+		return 0;
+	do {
+		leaf_lock(&r->lock);
+		quiet = !r->busy && list_empty(&r->waiters);
+		if (quiet)
+			record_set_state(r, RECORD_DOUBT);
+		leaf_unlock(&r->lock);
+		if (!quiet)
+			usleep(1000);
+	} while (!quiet && clock_now_ns() < until);
+	return quiet ? 0 : -ETIMEDOUT;
 }
 
 int record_trust(struct cache_dev *dev)

@@ -127,6 +127,26 @@ static void trust(const char *id, const char *mark, const char *path)
 	ck_assert_int_eq(files(), 0);
 }
 
+/* What an earlier process had of a store that other machines serve is known elsewhere. */
+START_TEST(told_elsewhere)
+{
+	struct dirty_record *r;
+
+	begin();
+	leave("rbd:1/2/3", "", "rbd/u");
+	r = dirty_record_get_shared("rbd:1/2/3", "rbd/u");
+	ck_assert_ptr_nonnull(r);
+	ck_assert(!dirty_record_doubt(r));
+	ck_assert_int_eq(files(), 0);
+	ck_assert_int_eq(dirty_record_write(r), 0);
+	ck_assert_int_eq(files(), 1);
+	dirty_record_put(r);
+	ck_assert(doubt("rbd:1/2/3", "", "rbd/u"));
+	trust("rbd:1/2/3", "", "rbd/u");
+	end();
+}
+END_TEST
+
 START_TEST(made_removed_and_found)
 {
 	begin();
@@ -498,6 +518,76 @@ START_TEST(found_with_its_cache)
 }
 END_TEST
 
-UNIT_MAIN("dirty_record", 30, made_removed_and_found, trusted_while_dirty, whose_it_is, damaged,
-	  odd_names, of_a_live_process, written, accepted, no_directory, marks,
-	  found_with_its_cache)
+static bool is_apart(const char *id, const char *mark, const char *path)
+{
+	struct dirty_record *r = dirty_record_get(-1, id, mark, path);
+	const bool is = atomic_load(&r->apart);
+
+	ck_assert(!is || !dirty_record_doubt(r));
+	dirty_record_put(r);
+	return is;
+}
+
+/* Its data is in memory of another version, which is kept. */
+START_TEST(in_a_cache_that_is_apart)
+{
+	const uint64_t cookies[] = { 0x5678, 0x1234 };
+	struct dirty_record *r;
+
+	begin();
+	held = NULL;
+	dirty_record_arena(0x1234, holds, &held);
+	ck_assert(!dirty_record_names(0x1234, NULL));
+	leave("disk:8:0", "wwid a", "/a");
+	ck_assert(dirty_record_names(0x1234, NULL));
+	ck_assert(dirty_record_names(0x1234, "disk:8:0"));
+	ck_assert(!dirty_record_names(0x1234, "disk:8:1"));
+	ck_assert(!dirty_record_names(0x5678, NULL));
+	dirty_record_arena(0x9abc, holds, &held);
+	ck_assert(doubt("disk:8:0", "wwid a", "/a"));
+	dirty_record_set_apart(cookies, 1);
+	ck_assert(!is_apart("disk:8:0", "wwid a", "/a"));
+	dirty_record_set_apart(cookies, 2);
+	ck_assert(is_apart("disk:8:0", "wwid a", "/a"));
+	ck_assert(is_apart("disk:8:0", "wwid a", "/b"));
+	ck_assert(!is_apart("disk:8:1", "wwid b", "/b"));
+	/* The process that knows it goes on with it. */
+	held = "disk:8:0";
+	dirty_record_arena(0x1234, holds, &held);
+	ck_assert(kept("disk:8:0", "wwid a", "/a"));
+	ck_assert(!is_apart("disk:8:0", "wwid a", "/a"));
+	/* An administrator gives it up. */
+	held = NULL;
+	dirty_record_arena(0x9abc, holds, &held);
+	r = dirty_record_get(-1, "disk:8:0", "wwid a", "/a");
+	ck_assert(atomic_load(&r->apart));
+	ck_assert_int_eq(dirty_record_give_up(r), 0);
+	ck_assert(!atomic_load(&r->apart) && !dirty_record_doubt(r));
+	dirty_record_put(r);
+	ck_assert_int_eq(files(), 0);
+	ck_assert(!is_apart("disk:8:0", "wwid a", "/a"));
+	/* Nothing of it is left by another boot. */
+	dirty_record_arena(0x1234, holds, &held);
+	leave("disk:8:0", "wwid a", "/a");
+	dirty_record_arena(0x9abc, holds, &held);
+	reboot();
+	ck_assert(!dirty_record_names(0x1234, NULL));
+	ck_assert(!is_apart("disk:8:0", "wwid a", "/a"));
+	trust("disk:8:0", "wwid a", "/a");
+	/* Who accepts losses does not wait either. */
+	dirty_record_arena(0x1234, holds, &held);
+	leave("disk:8:0", "wwid a", "/a");
+	dirty_record_arena(0x9abc, holds, &held);
+	ck_assert_int_eq(dirty_record_start(dir, true), 0);
+	ck_assert(!is_apart("disk:8:0", "wwid a", "/a"));
+	ck_assert_int_eq(files(), 0);
+	dirty_record_set_apart(NULL, 0);
+	dirty_record_arena(0, NULL, NULL);
+	end();
+	ck_assert(dirty_record_names(0x1234, NULL)); /* nobody can tell */
+}
+END_TEST
+
+UNIT_MAIN("dirty_record", 30, told_elsewhere, made_removed_and_found, trusted_while_dirty,
+	  whose_it_is, damaged, odd_names, of_a_live_process, written, accepted, no_directory,
+	  marks, found_with_its_cache, in_a_cache_that_is_apart)

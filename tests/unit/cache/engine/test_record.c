@@ -116,6 +116,52 @@ static int sync_all(void)
 	return bt_op(&t, BLK_SYNC, 0, 0, 0);
 }
 
+/* A later process will not know the arenas (drain.c): all is written back whatever its age, then
+ * writes are acknowledged when they are stable, and there is no record any more. */
+START_TEST(a_cache_that_is_drained)
+{
+	char why[200];
+
+	begin();
+	ck_assert_int_eq(put(0, 1, 0), 0);
+	ck_assert_int_eq(files(), 1);
+	ck_assert(!cache_drained(cache, why, sizeof(why)));
+	ck_assert_ptr_nonnull(strstr(why, "not all of it is written back"));
+	ck_assert(cache_drain(cache, false));
+	for (int i = 0; i < 1000 && cache_dirty_bytes(cache); i++)
+		loop_step(t.loop, 0);
+	ck_assert_uint_eq(cache_dirty_bytes(cache), 0);
+	ck_assert_int_eq(disk->data[0], 1);
+	ck_assert_int_eq(disk->stable[0], 0);
+	ck_assert(!cache_drained(cache, why, sizeof(why)));
+	ck_assert_ptr_nonnull(strstr(why, "not stable yet"));
+	ck_assert(cache_drain(cache, true));
+	ck_assert_int_eq(put(KiB(4), 2, 0), 0);
+	ck_assert_int_eq(disk->stable[KiB(4)], 2);
+	t.blk->ops->set_write_through(t.blk, false); /* as an initiator may want */
+	ck_assert_int_eq(put(KiB(8), 3, 0), 0);
+	ck_assert_int_eq(disk->stable[KiB(8)], 3);
+	for (int i = 0; i < 20000 && !cache_drained(cache, why, sizeof(why)); i++)
+		loop_step(t.loop, 1);
+	ck_assert_str_eq(why, "");
+	ck_assert_int_eq(disk->stable[0], 1);
+	ck_assert_int_eq(files(), 0);
+	/* Who writes now needs none, whoever he is. */
+	blk_close(t.blk);
+	dirty_record_put(record);
+	open_store();
+	ck_assert_int_eq(put(0, 4, 0), 0);
+	ck_assert_int_eq(disk->stable[0], 4);
+	ck_assert_int_eq(files(), 0);
+	ck_assert(cache_drained(cache, why, sizeof(why)));
+	dev_doubt(cache_dev_of(t.blk), true);
+	ck_assert(!cache_drained(cache, why, sizeof(why)));
+	ck_assert_ptr_nonnull(strstr(why, "refresh=1"));
+	dev_doubt(cache_dev_of(t.blk), false);
+	end();
+}
+END_TEST
+
 /* A block that is dirty is no sign of a record: what failed was not acknowledged. */
 START_TEST(a_dirty_block_without_it)
 {
@@ -430,6 +476,23 @@ START_TEST(trusted_when_clean)
 }
 END_TEST
 
+/* What others had acknowledged is lost: as in doubt, until somebody has looked. What is written
+ * meanwhile is written. */
+START_TEST(lost_elsewhere)
+{
+	begin();
+	ck_assert_int_eq(cache_lost(t.blk, "a machine has burnt"), 0);
+	ck_assert_str_eq(blk_doubt(t.blk), "a machine has burnt");
+	ck_assert_int_eq(put(0, 1, 0), 0);
+	ck_assert_int_eq(sync_all(), -EIO);
+	ck_assert_int_eq(blk_trust(t.blk), 0);
+	ck_assert_ptr_null(blk_doubt(t.blk));
+	ck_assert_int_eq(sync_all(), 0);
+	until_files(0);
+	end();
+}
+END_TEST
+
 /*
  * At random: writes of all kinds, SYNCs, time; and at each step what a process that is killed then,
  * or a machine that loses power, would leave. What was acknowledged and is not on the medium has a
@@ -581,8 +644,9 @@ START_TEST(there_whenever_something_could_be_lost)
 }
 END_TEST
 
-UNIT_TABLE("record", 60, { a_dirty_block_without_it }, { the_first_write_waits_for_it },
-	   { goes_after_a_minute }, { stays_while_anything_is_not_stable },
-	   { a_write_beside_its_end }, { none_can_be_made }, { closed_clean_and_not },
-	   { closed_with_a_loss_beside_another }, { ended_after_a_failed_sync }, { in_doubt },
-	   { trusted_when_clean }, { there_whenever_something_could_be_lost, 4 })
+UNIT_TABLE("record", 60, { a_cache_that_is_drained }, { a_dirty_block_without_it },
+	   { the_first_write_waits_for_it }, { goes_after_a_minute },
+	   { stays_while_anything_is_not_stable }, { a_write_beside_its_end },
+	   { none_can_be_made }, { closed_clean_and_not }, { closed_with_a_loss_beside_another },
+	   { ended_after_a_failed_sync }, { in_doubt }, { trusted_when_clean }, { lost_elsewhere },
+	   { there_whenever_something_could_be_lost, 4 })
