@@ -68,17 +68,13 @@ static struct scsi_mode *mode_of(struct scsi_lu *lu, enum mode_pc pc)
 				       &lu->mode;
 }
 
-/* One page, @p has MODE_MAX bytes; 0: it does not live here. */
-static size_t living_page(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum mode_pc pc,
-			  uint8_t *p)
+/* One page, @p has MODE_MAX bytes; 0: it is left out. What it says is the unit's, and not the
+ * store's. So while another one stands in for that it is told all the same. */
+static size_t page_to_record(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum mode_pc pc,
+			     uint8_t *p)
 {
-	size_t n;
-
-	if (!mode_page_lives(lu, code, sub))
-		return 0;
-	memset(p, 0, 64);
-	n = mode_pages_put(lu, code, sub, pc, p);
-	return MIN(n, mode_page_len(p));
+	return lu->lost || mode_page_lives(lu, code, sub) ? mode_page_known(lu, code, sub, pc, p) :
+							    0;
 }
 
 void scsi_mode_record_locked(const struct scsi_lu *lu, FILE *f)
@@ -90,7 +86,7 @@ void scsi_mode_record_locked(const struct scsi_lu *lu, FILE *f)
 		size_t had = 0;
 
 		for (unsigned i = 0; i < ARRAY_SIZE(recorded); i++) {
-			const size_t n = living_page(lu, code, sub, recorded[i].pc, p);
+			const size_t n = page_to_record(lu, code, sub, recorded[i].pc, p);
 
 			if (!n || (n == had && !memcmp(p, before, n)))
 				continue;
@@ -123,7 +119,7 @@ static bool mode_take_record(struct scsi_lu *lu, const char *line)
 		p[n++] = (uint8_t)byte;
 	}
 	if (*line || from == ARRAY_SIZE(recorded) ||
-	    living_page(lu, (uint8_t)code, (uint8_t)sub, MODE_PC_CURRENT, now) != n)
+	    mode_page_known(lu, (uint8_t)code, (uint8_t)sub, MODE_PC_CURRENT, now) != n)
 		return false;
 	for (; from < ARRAY_SIZE(recorded); from++)
 		scsi_mode_apply(mode_of(lu, recorded[from].pc), (uint8_t)code, (uint8_t)sub, p);

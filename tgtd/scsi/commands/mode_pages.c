@@ -185,6 +185,20 @@ size_t mode_pages_put(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum 
 	return n;
 }
 
+size_t mode_page_known(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum mode_pc pc,
+		       uint8_t *p)
+{
+	const struct scsi_mode *m = pc == MODE_PC_DEFAULT ? &lu->mode_default :
+				    pc == MODE_PC_SAVED   ? &lu->mode_saved :
+							    &lu->mode;
+
+	memset(p, 0, 64);
+	for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
+		if (pages[i].code == code && pages[i].sub == sub && (!pages[i].disk || lu->blk))
+			return pages[i].fill(lu, m, pc, p);
+	return 0;
+}
+
 void scsi_mode_apply(struct scsi_mode *m, uint8_t code, uint8_t sub, const uint8_t *p)
 {
 	if (code == 0x1c && sub == 2) {

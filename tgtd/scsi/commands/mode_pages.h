@@ -20,6 +20,10 @@ size_t mode_pages_put(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum 
  * offset of the fault in *bad, SIZE_MAX: the list ends within it. */
 size_t mode_page_take(const struct scsi_lu *lu, struct scsi_mode *m, const uint8_t *p,
 		      size_t left, size_t *bad);
+/* One page that such a unit may have, whether or not the store that it has now gives it one. @p has
+ * 64 bytes. Its length; 0: there is none. lu->lock. */
+size_t mode_page_known(const struct scsi_lu *lu, uint8_t code, uint8_t sub, enum mode_pc pc,
+		       uint8_t *p);
 /* It is one that this unit works by, not one that was given as bytes. */
 bool mode_page_lives(const struct scsi_lu *lu, uint64_t code, uint64_t sub);
 

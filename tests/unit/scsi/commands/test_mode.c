@@ -7,6 +7,8 @@
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
 #include "tgtd/scsi/commands/init.h"
+#include "tgtd/scsi/lu.h"
+#include "tgtd/state/journal.h"
 
 static struct host h;
 static struct host_nexus *a, *b;
@@ -357,5 +359,38 @@ START_TEST(read_cache_disable)
 }
 END_TEST
 
-UNIT_MAIN("mode", 30, read_cache_disable, saved_pages, damaged_file, nowhere_to_save, policy,
-	  no_policy)
+/* A store that is late comes after what initiators have set of its unit: another one stands in,
+ * which counts no space. The pages of thresholds are not lost for that, nor in what the next
+ * process is left. */
+START_TEST(pages_of_a_store_that_is_late)
+{
+	int fd = journal_open(-1, JOURNAL_SIZE_MIN);
+
+	ck_assert_int_ge(fd, 0);
+	for (unsigned process = 0; process < 3; process++) {
+		open_again();
+		h.blk->caps &= ~BLK_CAP_SPACE;
+		if (!process) {
+			h.lu->mode_saved.situa = h.lu->mode_saved.threshold_on[0] = true;
+			h.lu->mode_saved.threshold[0] = 77;
+		} else {
+			scsi_lu_set_lost(h.lu, true);
+			ck_assert_int_eq(scsi_lu_restore(h.lu), 0);
+		}
+		ck_assert(h.lu->mode_saved.situa && h.lu->mode_saved.threshold_on[0]);
+		ck_assert_uint_eq(h.lu->mode_saved.threshold[0], 77);
+		scsi_lu_set_lost(h.lu, true);
+		pthread_mutex_lock(&h.lu->lock);
+		scsi_lu_record_locked(h.lu);
+		pthread_mutex_unlock(&h.lu->lock);
+		journal_freeze(true);
+		host_close(&h);
+		journal_freeze(false);
+	}
+	journal_close();
+	close(fd);
+}
+END_TEST
+
+UNIT_MAIN("mode", 30, pages_of_a_store_that_is_late, read_cache_disable, saved_pages, damaged_file,
+	  nowhere_to_save, policy, no_policy)
