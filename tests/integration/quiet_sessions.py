@@ -86,7 +86,7 @@ def name(keys):
 
 def kinds(bin, dir):
     t = Tgtd(bin, dir)
-    t.configure(2)
+    t.configure(4)
     t.must('account', 'new', '--user', 'joe', '--password', 'secretsecret')
     t.must('target', 'new', '--tid', 2, '--targetname', IQN + '.chap')
     t.must('target', 'bind', '--tid', 2, '-I', 'ALL')
@@ -107,7 +107,9 @@ def kinds(bin, dir):
     holder = Session().ready()
     holder.run(b'\0', lun=2)
     is_('RESERVE of SPC-2', holder.run(b'\x16', lun=2)[0] == 'good')
-    told = Session().ready()
+    told, sized = Session().ready(), Session().ready()
+    for lun in (3, 4):  # it knows their sizes
+        sized.run(b'\0', lun=lun)
     for s in sessions + [told]:
         s.run(b'\0', lun=2)
         s.noticed.clear()
@@ -115,8 +117,10 @@ def kinds(bin, dir):
     data = b'D' * 4096
     is_('a write', sessions[0].run(io(WRITE, 128, 8), out=data) == ('good', b''))
     everyone = sessions + [chap, two, holder, told]
-    for s in everyone:
+    for s in everyone + [sized]:
         in_step(s)
+    for lun, mib in (3, 16), (4, 4):  # nobody who serves looks at it
+        os.truncate('%s/disk-%d' % (dir, lun), mib << 20)
     clean = in_step(Session())  # no command was ever sent: POWER ON pends
 
     # Busy ones: a write whose data does not come, half of a header, the number after the next, a ping of ours
@@ -147,6 +151,11 @@ def kinds(bin, dir):
     is_('what was written is there', sessions[0].run(io(READ, 128, 8), 4096)[1] == data)
     is_('RESERVE holds', holder.run(b'\0', lun=2)[0] in ('good', '06/3f/03') and
         sessions[0].run(io(READ, 0, 1), 512, lun=2)[0] in ('status 18', '06/3f/03'))
+    sizes = [[sized.run(b'\0', lun=lun)[0] for lun in (1, 3, 3, 4, 4)] for _ in range(2)]
+    is_('a store has another size by now: CAPACITY DATA HAS CHANGED, once',
+        sizes == [['good', '06/2a/09', 'good', '06/2a/09', 'good'], ['good'] * 5], sizes)
+    capacity = [int.from_bytes(sized.run(b'\x25', 8, lun=lun)[1][:4], 'big') for lun in (3, 4)]
+    is_('... which is that', capacity == [(mib << 20) // 512 - 1 for mib in (16, 4)], capacity)
     is_('an attention that pended is told', told.run(b'\0', lun=2)[0] in ('06/3f/03', 'status 18'))
     for s, text in ((writes, 'a write that waits for its data'), (half, 'half of a header'), (gap, 'a command too early'),
                     (pair, 'two connections, one of them busy'), (busy, '... the busy one')):

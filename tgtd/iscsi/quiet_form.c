@@ -41,7 +41,16 @@ static bool patch_conn(const struct quiet_slot *slot, uint8_t *at)
 	return true;
 }
 
-#define LUN_HEAD 4u /* LUN, number of attentions, what it holds */
+#define LUN_HEAD 12u /* LUN, number of attentions, what it holds, its capacity */
+#define CAPACITY_BLOCKS ((1ull << 56) - 1)
+
+/* The number of blocks and, above it, their size's exponent. 0: not known, as what does not fit. */
+static uint64_t capacity(const struct scsi_carried_lun *l)
+{
+	if (!l->block_size || l->block_size & (l->block_size - 1) || l->blocks > CAPACITY_BLOCKS)
+		return 0;
+	return l->blocks | (uint64_t)__builtin_ctz(l->block_size) << 56;
+}
 
 size_t quiet_put_lun(uint8_t *at, size_t room, const struct scsi_carried_lun *l)
 {
@@ -52,8 +61,21 @@ size_t quiet_put_lun(uint8_t *at, size_t room, const struct scsi_carried_lun *l)
 	put_be16(at, (uint16_t)l->lun);
 	at[2] = l->nua;
 	at[3] = (uint8_t)l->holds;
+	put_be64(at + 4, capacity(l));
 	memcpy(at + LUN_HEAD, l->ua, len - LUN_HEAD);
 	return len;
+}
+
+/* False: no unit has blocks of that size. */
+static bool get_capacity(const uint8_t *at, struct carry_lun *l)
+{
+	const uint64_t c = get_be64(at);
+
+	if (c >> 56 > 31)
+		return false;
+	l->blocks = c & CAPACITY_BLOCKS;
+	l->block_size = c >> 56 ? 1u << (c >> 56) : 0;
+	return true;
 }
 
 /* All of them, which end where @end is. */
@@ -67,6 +89,8 @@ static bool get_luns(const uint8_t *at, const uint8_t *end, uint8_t *out, uint32
 		l.lun = get_be16(at);
 		l.nua = at[2];
 		l.holds = at[3];
+		if (!get_capacity(at + 4, &l))
+			return false;
 		at += LUN_HEAD;
 		if (l.nua > SCSI_CARRIED_UAS || (size_t)(end - at) < l.nua * sizeof(l.ua[0]))
 			return false;

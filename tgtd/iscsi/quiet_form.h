@@ -6,7 +6,7 @@
  *   version | changes | recorded, len, crc | sn | a connection's numbers ... | record
  *
  * The record is what carry_form.h has of a session: itself, its connections, and its logical units,
- * of which each has four bytes and its unit attentions. It is made anew when something of that
+ * of which each has twelve bytes and its unit attentions. It is made anew when something of that
  * changes: `changes` counts, `recorded` says which of them the record knows. Numbers that move with
  * each command are beside it, and are those of the moment when the connection last had nothing
  * under way. They hold as long as the kernel has counted the same bytes: so nothing marks a session
@@ -22,7 +22,7 @@
 
 #include "tgtd/iscsi/carry_form.h"
 
-#define QUIET_VERSION 0x51543031u /* another one's slots are not read */
+#define QUIET_VERSION 0x51543032u /* another one's slots are not read */
 #define QUIET_SLOT KiB(64)	  /* of addresses: a page or two of it is used */
 
 struct quiet_conn {

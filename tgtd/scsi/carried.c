@@ -24,6 +24,10 @@ static void carry_lun(struct scsi_itl *itl, struct scsi_carried_lun *l)
 	l->nua = itl->nua;
 	memcpy(l->ua, itl->ua, sizeof(l->ua));
 	l->holds = scsi_features_holds_locked(itl);
+	if (lu->blk && !lu->lost) {
+		l->blocks = scsi_lu_blocks(lu);
+		l->block_size = lu->block_size;
+	}
 	pthread_mutex_unlock(&lu->lock);
 }
 
@@ -48,11 +52,8 @@ void scsi_carry_facts(const struct scsi_nexus *n, struct scsi_carried_lun *luns,
 		struct scsi_lu *lu = n->itl[l->lun]->lu;
 
 		pthread_mutex_lock(&lu->lock);
-		if (lu->blk && !lu->lost) {
-			l->blocks = scsi_lu_blocks(lu);
-			l->block_size = lu->block_size;
+		if (lu->blk && !lu->lost)
 			l->inquiry = scsi_features_facts_locked(lu);
-		}
 		pthread_mutex_unlock(&lu->lock);
 	}
 }
@@ -82,7 +83,7 @@ static void changes_locked(struct scsi_itl *itl, const struct scsi_carried_lun *
 		return;
 	if (l->blocks != scsi_lu_blocks(lu) || l->block_size != lu->block_size)
 		scsi_ua_add_locked(itl, UA_CAPACITY);
-	if (l->inquiry != scsi_features_facts_locked(lu))
+	if (l->inquiry && l->inquiry != scsi_features_facts_locked(lu))
 		scsi_ua_add_locked(itl, UA_INQUIRY);
 }
 

@@ -24,11 +24,10 @@ struct scsi_carried_lun {
 	uint32_t holds; /* SCSI_CARRIED_* */
 	uint16_t ua[SCSI_CARRIED_UAS];
 	struct scsi_lu_stats stats;
-	/* What the initiator knows of the unit: it is told of what has changed. 0: not known. See
-	 * scsi_carry_facts(). */
+	/* What the initiator knows of the unit: it is told of what has changed. 0: not known. */
 	uint64_t blocks;
 	uint32_t block_size;
-	uint32_t inquiry; /* scsi_features_facts_locked() */
+	uint32_t inquiry; /* scsi_features_facts_locked(); see scsi_carry_facts() */
 };
 
 /* What is said of @n here is not so any more. Any thread, while @n is with its target. */
@@ -44,8 +43,8 @@ unsigned scsi_carried_count(const struct scsi_nexus *n);
  * *@luns_changed: REPORTED LUNS DATA HAS CHANGED pends on @n. On n->loop. */
 unsigned scsi_carry_luns(struct scsi_nexus *n, struct scsi_carried_lun *out, unsigned max,
 			 bool *luns_changed);
-/* Adds to the @count that scsi_carry_luns() has just written what their units are. Takes some
- * microseconds each: for who has all commands at rest. On n->loop. */
+/* Adds to the @count that scsi_carry_luns() has just written what their units say of themselves.
+ * Takes some microseconds each: for who has all commands at rest. On n->loop. */
 void scsi_carry_facts(const struct scsi_nexus *n, struct scsi_carried_lun *luns, unsigned count);
 /* The way back, on n->loop, after scsi_nexus_attach() and before the first command. A unit that is
  * not there any more, or may not be seen: the initiator is told that its LUNs have changed. Its
