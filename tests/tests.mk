@@ -39,7 +39,7 @@ PRELOAD  := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
 $(O)/tests/preload/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,LD $@)
-	$(Q)$(CC) -std=gnu17 -O1 -g $(WARN) -fPIC -shared -o $@ $< -ldl
+	$(Q)$(CC) -std=gnu17 -I. -O1 -g $(WARN) -fPIC -shared -o $@ $< -ldl
 
 # The daemon of a version that does not know the arenas of this one, nor this one its.
 OTHER    := $(O)/tests/other/tgtd

@@ -5,6 +5,7 @@
     quiet_sessions.py kinds TGTD_BIN DIR         each kind of session; what was under way; ends, again and again
     quiet_sessions.py kills TGTD_BIN DIR KILLS   killed again and again beside sessions under load
     quiet_sessions.py hostile TGTD_BIN DIR KILLS ... beside halves of PDUs, commands in a row, logins, logouts
+    quiet_sessions.py late TGTD_BIN DIR LATE_SO  killed when loops serve, and the main thread has got no processor
 
 A session that went on answers by the next StatSN on the connection that it had. Prints a TAP line for each thing that must
 hold.
@@ -342,6 +343,57 @@ def hostile(bin, dir, n):
                        if 'socket' in os.readlink('/proc/%d/fd/%s' % (t.process.pid, f))])
     is_('... and the keeper has none of their sockets', wait(lambda: fds() <= 6), fds())
     is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
+def late(bin, dir, late_so):
+    """What one session does to another before the keeper has what that is now: told, or not done."""
+    os.environ['LATE_QUIET'] = waits = dir + '/waits'
+    t = Tgtd(bin, dir, '--seccomp', 'off', preload=late_so)
+    t.configure()
+    for planned in False, True:
+        a, b = (in_step(Session().ready()) for _ in range(2))
+        a.sock.settimeout(5)
+        time.sleep(QUICK)  # (it is not one of those that die soon)
+        before, restored = t.worker(), t.log().count('restored what was configured')
+        open(waits, 'w').close()
+        if planned:
+            asked = threading.Thread(target=t.restart)
+            asked.start()
+        else:
+            os.kill(before, signal.SIGKILL)
+        wait(lambda: t.log().count('restored what was configured') > restored)
+        done = False
+        try:
+            done = a.manage(5) == 0
+        except (AssertionError, Gone, OSError):
+            pass
+        print('# LOGICAL UNIT RESET: %s' % ('done' if done else 'no answer yet'))
+        for pid in children(t):
+            os.kill(pid, signal.SIGKILL)
+        os.unlink(waits)
+        is_('another worker serves', t.another(before), t.log()[-2000:])
+        if planned:
+            asked.join(60)
+        try:
+            while not done:
+                done = a.recv()[0][0] == 0x22
+        except (AssertionError, Gone, OSError):
+            pass
+        try:
+            told = b.run(b'\0')[0]
+        except (Gone, OSError):
+            told = 'its end'
+        is_('who goes on is told of a reset that was %sdone: %s' % ('' if done else 'not ', told),
+            told in (('06/29/03', 'its end') if done else ('good', 'its end')))
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
+def children(t):
+    try:
+        with open('/proc/%u/task/%u/children' % (t.process.pid, t.process.pid)) as f:
+            return [int(pid) for pid in f.read().split()]
+    except OSError:
+        return []
 
 
 if __name__ == '__main__':

@@ -17,5 +17,13 @@ run() {
 }
 run kinds
 run kills "${TGT_QUIET_KILLS:-20}"
+case $bin in
+*san/bin) echo "ok a late main thread # SKIP sanitizers want to be the first library" ;;
+*)
+	late=$(realpath "$bin/../tests/preload/late_quiet.so")
+	[ -e "$late" ] || late=$PWD/build/tests/preload/late_quiet.so
+	run late "$late"
+	;;
+esac
 run hostile "${TGT_QUIET_ROUNDS:-4}"
 exit $failed

@@ -8,8 +8,10 @@
  *      closed, and the initiator logs in again.
  *   3. It is put together on main, as a login would, and enters full feature phase on its loop,
  *      with what it holds of its units: reservations, unit attentions.
- *   4. When all sessions of all loops have done so, they read on. So no command of one finds
- *      another one's reservation missing, or has nobody to tell. Only then others may come.
+ *   4. When all sessions of all loops have done so, the keeper gets what they are now. So what one
+ *      does to another from here on is known to who comes after this process.
+ *   5. They read on. So no command of one finds another one's reservation missing, or has nobody to
+ *      tell. Only then others may come.
  *
  * If that process has died instead, there is no such record, but slots of sessions that were quiet
  * (quiet.h), and the rest is the same. They stay with the keeper until those of this process are
@@ -82,6 +84,7 @@ static void open_window(struct iscsi_session *s)
 /* It stays until it reads on, whatever becomes of its connections. */
 static void carried_arrives(struct carried *y)
 {
+	const struct carry_conn *r = y->conn;
 	struct iscsi_session *s = y->s;
 	bool ok = true;
 
@@ -100,6 +103,9 @@ static void carried_arrives(struct carried *y)
 	s->nexus.full_rounds = y->r.full_rounds;
 	if (!ok)
 		iscsi_session_drop(s, "there is no memory for its logical units");
+	for (unsigned i = 0; ok && i < y->nconns; i++)
+		if (y->made[i] && r[i].counted && !r[i].unparsed)
+			iscsi_quiet_arrives(y->made[i], r[i].received, r[i].sent);
 }
 
 static void carried_reads_on(struct carried *y)
@@ -134,11 +140,14 @@ static void all_read_on(struct loop_msg *msg)
 	free(a);
 }
 
-/* What this process has of them counts, if it dies, and no more what the one before had. */
+/* What this process has of them counts, if it dies, and no more what the one before had. (A word
+ * that is under way when it dies is heard.) */
 static void keep_slots(void)
 {
-	int err = kept_put(QUIET_KEY, iscsi_quiet_fd());
+	int err = kept_put_soon(QUIET_KEY, iscsi_quiet_fd());
 
+	if (err == -EAGAIN)
+		err = kept_put(QUIET_KEY, iscsi_quiet_fd());
 	if (err)
 		log_error("iscsi: if this process dies all sessions end: the keeper does not keep "
 			  "what they are: %s", strerror(-err));
@@ -146,8 +155,15 @@ static void keep_slots(void)
 
 static void carried_back(void)
 {
+	struct arrivals *a, *next;
+
 	if (iscsi_quiet_fd() >= 0)
 		keep_slots();
+	for (a = back.loops; a; a = next) {
+		next = a->next; /* (it may be gone as soon as it is told) */
+		a->msg.handle = all_read_on;
+		loop_post(a->loop, &a->msg);
+	}
 	back.done(&back.count, back.arg);
 }
 
@@ -158,21 +174,16 @@ static void all_are_back(struct loop_msg *msg)
 	carried_back();
 }
 
-/* The last loop sends all of them on. */
+/* The last loop tells main. */
 static void all_arrive(struct loop_msg *msg)
 {
-	struct arrivals *a = container_of(msg, struct arrivals, msg), *next;
+	struct arrivals *a = container_of(msg, struct arrivals, msg);
 	struct carried *y;
 
 	list_for_each(y, &a->sessions, link)
 		carried_arrives(y);
 	if (atomic_fetch_sub(&back.left, 1) > 1)
 		return;
-	for (a = back.loops; a; a = next) {
-		next = a->next; /* (it may be gone as soon as it is told) */
-		a->msg.handle = all_read_on;
-		loop_post(a->loop, &a->msg);
-	}
 	back.over.handle = all_are_back;
 	loop_post(iscsi_core.main, &back.over);
 }

@@ -246,7 +246,7 @@ static inline bool session_is_quiet(const struct iscsi_session *s)
 	       s->loop_state == Q3_LOGGED_IN;
 }
 
-void iscsi_quiet_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent)
+static inline void put_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent)
 {
 	struct iscsi_session *s = conn->sess;
 	struct quiet_conn *c = conn->quiet;
@@ -254,8 +254,6 @@ void iscsi_quiet_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent
 	uint64_t sn;
 
 	ASSERT_ON_LOOP(conn->loop);
-	if (!conn_is_quiet(conn) || !session_is_quiet(s))
-		return;
 	if (unlikely(__atomic_load_n(&q->changes, __ATOMIC_RELAXED) != q->recorded) &&
 	    !quiet_record(s))
 		return;
@@ -267,6 +265,18 @@ void iscsi_quiet_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent
 	c->received = received;
 	c->sent = sent;
 	c->check = quiet_conn_check(received, sent, conn->stat_sn, conn->cid);
+}
+
+void iscsi_quiet_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent)
+{
+	if (conn_is_quiet(conn) && session_is_quiet(conn->sess))
+		put_point(conn, received, sent);
+}
+
+void iscsi_quiet_arrives(struct iscsi_conn *conn, uint64_t received, uint64_t sent)
+{
+	if (conn->quiet && conn->sess && conn->sess->loop_state == Q3_LOGGED_IN)
+		put_point(conn, received, sent);
 }
 
 /* ---- the way back; main ---------------------------------------------------------------------- */

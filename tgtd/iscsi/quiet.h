@@ -39,6 +39,9 @@ void *iscsi_quiet_read(int fd, size_t *len, unsigned *n, unsigned *not_quiet) mu
 void iscsi_quiet_enter(struct iscsi_conn *conn);
 void iscsi_quiet_leave(struct iscsi_conn *conn);
 /* iscsi_quiet_point(): transport.h. */
+/* It goes on from the process before, has nothing under way, and reads nothing yet: @received and
+ * @sent went through its socket. */
+void iscsi_quiet_arrives(struct iscsi_conn *conn, uint64_t received, uint64_t sent);
 /* What the record has of it has changed. */
 static inline void iscsi_quiet_changes(struct iscsi_session *s)
 {

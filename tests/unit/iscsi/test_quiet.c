@@ -99,7 +99,9 @@ static void ping(struct wire *x, uint32_t itt)
 }
 
 static const char *const kinds[] = {
-	NULL, "HeaderDigest=CRC32C\n", "HeaderDigest=CRC32C\nDataDigest=CRC32C\n",
+	NULL,
+	"HeaderDigest=CRC32C\n",
+	"HeaderDigest=CRC32C\nDataDigest=CRC32C\n",
 	"ImmediateData=No\n",
 };
 
@@ -280,6 +282,81 @@ START_TEST(an_attention)
 }
 END_TEST
 
+/* Its size is what the next process may find otherwise. */
+START_TEST(a_size)
+{
+	struct scsi_lu *lu;
+	struct verdict v;
+
+	quiet_up(NULL);
+	ck_assert(goes_on());
+	lu = wire_target.target->lu[1];
+	v = read_back();
+	ck_assert_uint_eq(v.lun[0].block_size, 512);
+	ck_assert_uint_eq(v.lun[0].blocks, scsi_lu_blocks(lu));
+	ck_assert_uint_eq(v.lun[0].inquiry, 0); /* not known */
+	/* nobody has looked: the initiator knows the old one */
+	atomic_fetch_add(&lu->blk->size, 1 << 20);
+	wire_steps(20);
+	ck_assert_uint_eq(read_back().lun[0].blocks, v.lun[0].blocks);
+	/* it is told: now it knows */
+	scsi_ua_raise(lu, NULL, UA_CAPACITY);
+	ping(&w, ISCSI_TAG_NONE);
+	ck_assert(goes_on());
+	ck_assert_uint_eq(read_back().lun[0].blocks, scsi_lu_blocks(lu));
+	ck_assert_uint_eq(read_back().lun[0].nua, 1);
+	quiet_down();
+}
+END_TEST
+
+/* Any size that a unit can have, and no other. */
+START_TEST(sizes)
+{
+	static const struct {
+		uint64_t blocks;
+		uint32_t size;
+		bool fits;
+	} row[] = {
+		{ 0, 512, true },
+		{ 1, 512, true },
+		{ (1ull << 56) - 1, 512, true },
+		{ 1ull << 44, 4096, true },
+		{ 77, 1u << 20, true },
+		{ 1ull << 56, 512, false },
+		{ 1, 0, false },
+		{ 1, 520, false },
+	};
+	static uint8_t slot[QUIET_SLOT] __attribute__((aligned(8))), out[QUIET_OUT_MAX];
+	struct quiet_slot *q = (struct quiet_slot *)(void *)slot;
+	struct carry_lun l;
+	uint32_t tsih;
+	size_t n;
+
+	quiet_up(NULL);
+	wire_steps(20);
+	ck_assert_int_eq(pread(iscsi_quiet_fd(), slot, sizeof(slot), 0), sizeof(slot));
+	for (size_t i = 0; i < ARRAY_SIZE(row); i++) {
+		const struct scsi_carried_lun in = { .lun = 1,
+						     .blocks = row[i].blocks,
+						     .block_size = row[i].size };
+		uint8_t lun[64], *at = slot + sizeof(*q) + q->len;
+		const size_t len = quiet_put_lun(lun, sizeof(lun), &in);
+
+		at -= len; /* its only one */
+		memcpy(at, lun, len);
+		q->crc = quiet_crc(q->record, q->len, q->recorded);
+		ck_assert_ptr_null(quiet_slot_read(slot, sizeof(slot), out, &n, &tsih));
+		memcpy(&l, out + sizeof(struct carry_session), sizeof(l));
+		ck_assert_uint_eq(l.blocks, row[i].fits ? row[i].blocks : 0);
+		ck_assert_uint_eq(l.block_size, row[i].fits ? row[i].size : 0);
+		at[4] = 32; /* 4 GiB */
+		q->crc = quiet_crc(q->record, q->len, q->recorded);
+		ck_assert_ptr_nonnull(quiet_slot_read(slot, sizeof(slot), out, &n, &tsih));
+	}
+	quiet_down();
+}
+END_TEST
+
 START_TEST(reserved)
 {
 	uint8_t bhs[48], reserve[6] = { 0x16 }, release[6] = { 0x17 };
@@ -412,8 +489,7 @@ END_TEST
 
 static void pair_of_tcp(int *here, int *there)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET,
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(a);
 	int l = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -490,6 +566,7 @@ START_TEST(reset)
 END_TEST
 
 UNIT_TABLE("iscsi-quiet", 60, { each_kind, 4 }, { half_of_a_header }, { half_of_a_ping },
-	  { data_that_is_owed }, { a_number_too_early }, { an_answer_that_is_not_taken },
-	  { two_connections }, { an_attention }, { reserved }, { retained }, { logged_out },
-	  { more_than_there_are_slots }, { damage }, { other_files }, { sockets }, { reset })
+	   { data_that_is_owed }, { a_number_too_early }, { an_answer_that_is_not_taken },
+	   { two_connections }, { an_attention }, { a_size }, { sizes }, { reserved }, { retained },
+	   { logged_out }, { more_than_there_are_slots }, { damage }, { other_files }, { sockets },
+	   { reset })
