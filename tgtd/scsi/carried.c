@@ -106,6 +106,7 @@ bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l)
 	}
 	lu = itl->lu;
 	itl->st = l->stats;
+	lu_perf_carried(itl);
 	pthread_mutex_lock(&lu->lock);
 	attentions_locked(itl, l);
 	changes_locked(itl, l);

@@ -283,6 +283,16 @@ found:
 	return true;
 }
 
+void lu_perf_carried(struct scsi_itl *itl)
+{
+	struct itl_perf *il = &itl->load;
+
+	il->rd_errs = itl->st.rd_subm_cmds - itl->st.rd_done_cmds;
+	il->wr_errs = itl->st.wr_subm_cmds - itl->st.wr_done_cmds;
+	il->rd_ended = rd_ended(itl);
+	il->wr_ended = wr_ended(itl);
+}
+
 void lu_perf_leave_locked(struct scsi_itl *itl)
 {
 	struct scsi_lu *lu = itl->lu;

@@ -52,6 +52,9 @@ struct itl_perf {
  * the lock. */
 bool lu_perf_join_locked(struct scsi_itl *itl, struct lat_shard **spare) must_check;
 void lu_perf_leave_locked(struct scsi_itl *itl);
+/* itl->st is that of a process before, where nothing is under way any more: what was not done has
+ * failed, and is not of this one's load. nexus->loop. */
+void lu_perf_carried(struct scsi_itl *itl);
 /* GATE_CLOCK, and some figure of @itl is about to change: takes it away, for the rest of
  * the iteration. nexus->loop. */
 void scsi_itl_touch(struct scsi_itl *itl);

@@ -10,6 +10,7 @@ static struct host h;
 struct both {
 	struct host_nexus *from, *to;
 	void (*between)(void);
+	bool crash; /* there was no time for what takes some */
 	struct scsi_carried_lun lun;
 };
 static struct both *both_now;
@@ -21,7 +22,8 @@ static void carry_one(void *arg)
 
 	ck_assert_uint_eq(scsi_carry_luns(&b->from->n, &b->lun, 1, &changed), 1);
 	ck_assert(!changed);
-	scsi_carry_facts(&b->from->n, &b->lun, 1);
+	if (!b->crash)
+		scsi_carry_facts(&b->from->n, &b->lun, 1);
 	both_now = b;
 	if (b->between)
 		b->between();
@@ -29,9 +31,9 @@ static void carry_one(void *arg)
 }
 
 /* What the unit says to an initiator that goes on, when @between has happened meanwhile. */
-static const char *told_after(void (*between)(void))
+static const char *told(void (*between)(void), bool crash)
 {
-	struct both b = { .between = between };
+	struct both b = { .between = between, .crash = crash };
 
 	host_open(&h, "8m", 512);
 	b.from = host_login_ready(&h, "iqn.a");
@@ -39,6 +41,11 @@ static const char *told_after(void (*between)(void))
 	host_do(&h, carry_one, &b);
 	host_tur(b.to, 1);
 	return host_result(b.to);
+}
+
+static const char *told_after(void (*between)(void))
+{
+	return told(between, false);
 }
 
 static void grow(void)
@@ -83,6 +90,18 @@ START_TEST(its_inquiry_data_have_changed)
 }
 END_TEST
 
+/* Its program is the same afterwards, and says the same. */
+START_TEST(after_a_crash)
+{
+	ck_assert_str_eq(told(NULL, true), "good");
+	host_close(&h);
+	ck_assert_str_eq(told(grow, true), "06/2a/09");
+	host_close(&h);
+	ck_assert_str_eq(told(say_otherwise, true), "good");
+	host_close(&h);
+}
+END_TEST
+
 /* As a process of an older version leaves it. */
 static void not_said(void)
 {
@@ -97,5 +116,35 @@ START_TEST(what_was_not_said_has_not_changed)
 }
 END_TEST
 
+/* Nothing is under way when a session goes on, also when writes of it were aborted before: those
+ * have ended, though not well. */
+START_TEST(what_has_failed_is_not_under_way)
+{
+	struct both b = { 0 };
+	struct host_cmd *write;
+	struct scsi_itl *itl;
+
+	host_open(&h, "8m", 512);
+	b.from = host_login_ready(&h, "iqn.a");
+	b.to = host_login(&h, "iqn.b");
+	b.from->hold_fetch = true;
+	for (unsigned i = 0; i < 3; i++) {
+		write = host_start_write(b.from, 8);
+		host_abort(write);
+		host_finish(write);
+	}
+	host_do(&h, carry_one, &b);
+	host_tur(b.to, 1);
+	ck_assert_str_eq(host_result(b.to), "good");
+	host_steps(&h, 3);
+	itl = b.to->n.itl[1];
+	ck_assert_uint_eq(itl->st.wr_subm_cmds, 3);
+	ck_assert_uint_eq(itl->st.wr_done_cmds, 0);
+	ck_assert_uint_eq(itl->load.wr_out, 0);
+	host_close(&h);
+}
+END_TEST
+
 UNIT_MAIN("carried", 30, nothing_has_changed, its_capacity_has_changed,
-	  its_inquiry_data_have_changed, what_was_not_said_has_not_changed)
+	  its_inquiry_data_have_changed, after_a_crash, what_was_not_said_has_not_changed,
+	  what_has_failed_is_not_under_way)
