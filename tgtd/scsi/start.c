@@ -181,40 +181,46 @@ void scsi_cmd_start(struct scsi_cmd *cmd)
 		start_general(cmd, 0);
 }
 
+/* What a unit is told of a run of commands that have LUN and opcode in common with the first. */
+static unsigned hint_run(const struct scsi_lu *lu, const uint8_t *lun, const uint8_t *cdb,
+			 size_t stride, unsigned most, uint64_t offset[BLK_HINTS])
+{
+	const unsigned shift = lu ? lu->block_shift : 0;
+	const ptrdiff_t to_cdb = cdb - lun;
+	const uint8_t opcode = *cdb;
+	unsigned n = 0;
+	uint64_t first, raw;
+
+	memcpy(&first, lun, sizeof(first));
+	do {
+		offset[n++] = (opcode & 0x80 ? get_be64(lun + to_cdb + 2) :
+					       get_be32(lun + to_cdb + 2))
+			      << shift;
+		lun += stride;
+		if (n == most)
+			break;
+		memcpy(&raw, lun, sizeof(raw));
+	} while (raw == first && lun[to_cdb] == opcode);
+	return n;
+}
+
 void scsi_cmd_hints(struct scsi_nexus *n, const uint8_t *lun, const uint8_t *cdb, size_t stride,
 		    unsigned count, bool next)
 {
-	const struct scsi_lu *lu = NULL;
-	enum blk_hint what = BLK_HINT_READ;
-	uint64_t last = ~0ull, offset[BLK_HINTS];
-	unsigned n_offsets = 0, opcode = 0x100;
+	uint64_t offset[BLK_HINTS];
 
 	ASSERT(count <= BLK_HINTS);
-	for (; count; count--, lun += stride, cdb += stride) {
-		uint64_t raw;
+	for (unsigned run; count; count -= run, lun += run * stride, cdb += run * stride) {
+		const uint32_t at = scsi_lun_index(get_be64(lun));
+		const uint8_t opcode = *cdb;
+		const struct scsi_lu *lu = at < n->nitl && n->itl[at] ? n->itl[at]->lu : NULL;
 
-		memcpy(&raw, lun, sizeof(raw));
-		if (unlikely(raw != last || cdb[0] != opcode)) { /* most are as the one before */
-			const uint32_t at = scsi_lun_index(be64toh(raw));
-
-			if (n_offsets)
-				lu->hint(lu->blk, offset, n_offsets, what);
-			n_offsets = 0;
-			last = raw;
-			opcode = cdb[0];
-			/* READ(10), WRITE(10), READ(16), WRITE(16) */
-			lu = at < n->nitl && n->itl[at] ? n->itl[at]->lu : NULL;
-			if ((opcode & 0xfd) != 0x28 && (opcode & 0xfd) != 0x88)
-				lu = NULL;
-			what = !(opcode & 2) ? BLK_HINT_READ :
-			       next	     ? BLK_HINT_WRITE_NEXT :
-					       BLK_HINT_WRITE;
-		}
-		if (likely(lu))
-			offset[n_offsets++] = (opcode & 0x80 ? get_be64(cdb + 2) :
-							       get_be32(cdb + 2))
-					      << lu->block_shift;
+		run = hint_run(lu, lun, cdb, stride, count, offset);
+		/* READ(10), WRITE(10), READ(16), WRITE(16) */
+		if (lu && ((opcode & 0xfd) == 0x28 || (opcode & 0xfd) == 0x88))
+			lu->hint(lu->blk, offset, run,
+				 !(opcode & 2) ? BLK_HINT_READ :
+				 next	       ? BLK_HINT_WRITE_NEXT :
+						 BLK_HINT_WRITE);
 	}
-	if (n_offsets)
-		lu->hint(lu->blk, offset, n_offsets, what);
 }
