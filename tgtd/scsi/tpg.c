@@ -335,7 +335,9 @@ static unsigned gateways_view(struct scsi_lu *lu, const uint16_t *port, unsigned
 		v->id = g->id[i];
 		v->state = known ? lu->gateway_state[i] : SCSI_ALUA_TRANSITIONING;
 		v->status = ALUA_STATUS_IMPLICIT;
-		v->preferred = i == lu->gateway_home;
+		/* Nobody can be served there otherwise, and no initiator can make it active. Linux
+		 * would try again and again: it ranks a preferred standby above who serves. */
+		v->preferred = i == lu->gateway_home && v->state == SCSI_ALUA_ACTIVE_OPTIMIZED;
 		v->nports = 0;
 		if (i != g->self)
 			v->port[v->nports++] = g->id[i];

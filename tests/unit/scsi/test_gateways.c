@@ -83,6 +83,7 @@ static const uint8_t mode_sense[6] = { 0x1a, 0, 0x3f, 0, 64 };
 static const uint8_t log_sense[10] = { 0x4d, [8] = 64 };
 static const uint8_t pr_keys[10] = { 0x5e, 0, [8] = 64 };
 static const uint8_t read_capacity[10] = { 0x25 };
+static const uint8_t read_capacity16[16] = { 0x9e, 0x10, [13] = 32 };
 static const uint8_t read10[10] = { 0x28, [8] = 1 };
 
 START_TEST(each_state_refuses_its_commands)
@@ -90,6 +91,8 @@ START_TEST(each_state_refuses_its_commands)
 	setup();
 	ck_assert_str_eq(tur_then(), TRANSITION);
 	ck_assert_str_eq(in(read10, 10), TRANSITION);
+	ck_assert_str_eq(in(read_capacity, 10), TRANSITION);
+	ck_assert_str_eq(in(read_capacity16, 16), TRANSITION);
 	ck_assert_str_eq(in(mode_sense, 6), TRANSITION);
 	ck_assert_str_eq(in(inquiry, 6), "good");
 	ck_assert_str_eq(in(report_luns, 12), "good");
@@ -97,13 +100,18 @@ START_TEST(each_state_refuses_its_commands)
 	set_states(AO, SB, SB);
 	ck_assert_str_eq(tur_then(), STANDBY);
 	ck_assert_str_eq(in(read10, 10), STANDBY);
-	ck_assert_str_eq(in(read_capacity, 10), STANDBY);
+	/* An initiator would have a disk of size 0 there. */
+	ck_assert_str_eq(in(read_capacity, 10), "good");
+	ck_assert_uint_eq(get_be32(a->in), 16383);
+	ck_assert_str_eq(in(read_capacity16, 16), "good");
+	ck_assert_uint_eq(get_be64(a->in), 16383);
 	ck_assert_str_eq(in(mode_sense, 6), "good");
 	ck_assert_str_eq(in(log_sense, 10), "good");
 	set_states(TR, UN, TR);
 	(void)tur_then();
 	ck_assert_str_eq(tur(), UNAVAILABLE);
 	ck_assert_str_eq(in(log_sense, 10), UNAVAILABLE);
+	ck_assert_str_eq(in(read_capacity, 10), UNAVAILABLE);
 	ck_assert_str_eq(in(inquiry, 6), "good");
 	ck_assert_str_eq(in(rtpg, 12), "good");
 	set_states(SB, AO, SB);
@@ -167,13 +175,20 @@ START_TEST(gateways_are_port_groups)
 	p = a->in + 8;
 	for (unsigned i = 0; i < 3; i++, p += 12) {
 		ck_assert_uint_eq(p[0] & 0x0f, states[i]);
-		ck_assert_uint_eq(p[0] >> 7, i == 2); /* preferred */
+		ck_assert_uint_eq(p[0] >> 7, 0); /* the home stands by: not preferred */
 		ck_assert_uint_eq(get_be16(p + 2), id[i]);
 		ck_assert_uint_eq(p[5], 2); /* implicit */
 		ck_assert_uint_eq(p[7], 1);
 		ck_assert_uint_eq(get_be16(p + 10), i == 1 ? a->n.rtpi : id[i]);
 	}
 	ck_assert_ptr_eq(p, a->in + a->in_len);
+	set_states(SB, SB, AO);
+	ck_assert_str_eq(tur_then(), STANDBY);
+	ck_assert_str_eq(in(rtpg, 12), "good");
+	ck_assert_uint_eq(a->in[8] >> 7, 0);
+	ck_assert_uint_eq(a->in[32], 0x80); /* the home serves: preferred */
+	set_states(SB, AO, SB);
+	ck_assert_str_eq(tur_then(), "good");
 	ck_assert_str_eq(in(vpd83, 6), "good");
 	for (p = a->in + 4; p < a->in + a->in_len; p += 4 + p[3])
 		if ((p[1] & 0x3f) == 0x15) {

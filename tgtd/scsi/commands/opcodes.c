@@ -10,6 +10,9 @@
 #define RD (GATE_NEXUS | GATE_DENY_READ)
 #define WR (GATE_NEXUS | GATE_DENY_WRITE)
 #define SPC2 (GATE_UA | GATE_LUNS | GATE_HOLD | GATE_ALUA | GATE_LEASE) /* its RESERVE, RELEASE */
+/* Not of the medium, and a standby port may support more than it shall (SPC-4 5.15.2.4.5). Linux
+ * keeps a disk of size 0 where it was refused, and multipathd takes no such path. */
+#define SIZE (GATE_READY & ~(uint32_t)GATE_ALUA)
 #define GROUPS ~(uint32_t)(GATE_ALUA_OFF | GATE_LEASE) /* in whatever state a port group is */
 #define NO OP_NO_SA
 #define LBA4 0xff, 0xff, 0xff, 0xff
@@ -43,8 +46,8 @@ static struct scsi_op ops[] = {
 	   "SEND DIAGNOSTIC"),
 	OP(0x1e, NO, 6, OP_DISK, ANY, op_prevent_allow, { 0, 0, 0, 0, 0x03 }, 10,
 	   "PREVENT ALLOW MEDIUM REMOVAL"),
-	OP(0x25, NO, 10, OP_DISK | OP_IN, GATE_READY, op_read_capacity10,
-	   { 0, 0x01, LBA4, 0, 0, 0x01 }, 10, "READ CAPACITY(10)"),
+	OP(0x25, NO, 10, OP_DISK | OP_IN, SIZE, op_read_capacity10, { 0, 0x01, LBA4, 0, 0, 0x01 },
+	   10, "READ CAPACITY(10)"),
 	OP(0x28, NO, 10, OP_DISK | OP_IN | OP_READ10, GATE_READ, op_read10,
 	   { 0, 0x1a, LBA4, GRP, 0xff, 0xff }, 30, "READ(10)"),
 	OP(0x2a, NO, 10, OP_DISK | OP_OUT, GATE_WRITE, op_write10,
@@ -142,8 +145,8 @@ static struct scsi_op ops[] = {
 	   { 0, 0x19, LBA8, LBA4, GRP }, 600, "WRITE SAME(16)"),
 	OP(0x9c, NO, 16, OP_DISK | OP_OUT | OP_ATOMIC, GATE_WRITE, op_write_atomic16,
 	   { 0, 0x1a, LBA8, 0, 0, 0xff, 0xff, GRP }, 30, "WRITE ATOMIC(16)"),
-	OP(0x9e, 0x10, 16, OP_DISK | OP_IN, GATE_READY, op_read_capacity16,
-	   { 0, 0, LBA8, LBA4, 0x01 }, 10, "READ CAPACITY(16)"),
+	OP(0x9e, 0x10, 16, OP_DISK | OP_IN, SIZE, op_read_capacity16, { 0, 0, LBA8, LBA4, 0x01 },
+	   10, "READ CAPACITY(16)"),
 	OP(0x9e, 0x12, 16, OP_DISK | OP_IN, GATE_MEDIUM, op_get_lba_status, { 0, 0, LBA8, LBA4, 0 },
 	   30, "GET LBA STATUS(16)"),
 	OP(0xa0, NO, 12, OP_ALL | OP_IN | OP_NO_LU, 0, op_report_luns,
