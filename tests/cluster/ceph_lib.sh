@@ -10,8 +10,8 @@
 #   osd_is_up        waits until the monitor says so
 #   ceph_kill        ends it; its files go with $ceph
 #
-# No authentication; with auth=cephx before ceph_start everybody needs a key, client.NAME's is in
-# $ceph/client.NAME.keyring.
+# At $ceph_addr, 127.0.0.1 unless set. No authentication; with auth=cephx before ceph_start everybody
+# needs a key, client.NAME's is in $ceph/client.NAME.keyring.
 #
 # Debian's packages, once: tools/install-deps --cluster
 
@@ -38,16 +38,16 @@ ceph_kill() {
 
 # Two ports that nobody listens on now; the second is the older protocol's.
 ceph_conf() {
-	local a b
-	a=$(pick_port)
-	b=$(pick_port)
+	local a b at=${ceph_addr:-127.0.0.1}
+	a=$(pick_port "$at")
+	b=$(pick_port "$at")
 	fsid=$(cat /proc/sys/kernel/random/uuid)
-	mon_addr="[v2:127.0.0.1:$a,v1:127.0.0.1:$b]"
+	mon_addr="[v2:$at:$a,v1:$at:$b]"
 	cat >"$ceph/ceph.conf" <<END
 [global]
 fsid = $fsid
 mon host = $mon_addr
-public addr = 127.0.0.1
+public addr = $at
 auth cluster required = ${auth:-none}
 auth service required = ${auth:-none}
 auth client required = ${auth:-none}

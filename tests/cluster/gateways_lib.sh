@@ -2,16 +2,35 @@
 # shellcheck shell=bash
 # Sourced after ceph_lib.sh: gateways a, b and c of a group, one file for all of them.
 #
-#   group_start      Ceph, an image, the gateways; $iqn is the target
+#   gateways_test NAME   the frame of a test: $iqn, $rounds; where there is no Ceph it ends here.
+#                        test_end is the test's, and ends what it has started
+#   group_start      Ceph, an image of $image_size, the gateways; $iqn is the target. A test may have
+#                    set $addr, $gport, and $within: a command before each gateway's
 #   gw_start gw_stop gw_kill GATEWAY     (gw_kill: keeper and worker)
 #   gadm GATEWAY ...                     its tgtadm: $out, $rc
 #   field GATEWAY NAME                   of the unit, as that gateway knows it
 #   await SECONDS COMMAND...             until it is true
+#   load_start GATEWAY                   paths.py by all paths, and one that reads by that one alone
+#   further N                            until it has written so much more
+#   load_stop                            true: nothing was lost, nothing stale was read
 
 declare -A gpid addr tag
 addr=([a]=127.0.0.1 [b]=127.0.0.2 [c]=127.0.0.3)
 tag=([a]=11 [b]=12 [c]=13)
-declare -A gport
+declare -A gport within
+gateways_test() {
+	local missing
+	missing=$(ceph_missing)
+	[ -z "$missing" ] || {
+		echo "ok $1 # SKIP no $missing (tools/install-deps --cluster)"
+		finish
+	}
+	kind=ours
+	rounds=${ROUNDS:-3}
+	[ "${RBD-}" != short ] || rounds=1
+	iqn=iqn.2026-11.org.tgtd.test:group
+	trap 'test_end; gateways_kill; ceph_kill; rm -rf "$dir"' EXIT
+}
 gateways_kill() {
 	local g
 	for g in "${!gpid[@]}"; do gw_kill "$g"; done
@@ -25,17 +44,20 @@ gadm() { # GATEWAY ARGS...
 gw_admin() { # GATEWAY ARGS...
 	local g=$1
 	shift
-	out=$(TGT_IPC_SOCKET=$dir/$g/socket "$bin/tgt-admin" -C 0 -c "$dir/targets.conf" "$@" 2>&1)
+	out=$(TGT_IPC_SOCKET=$dir/$g/socket "$bin/tgt-admin" -C 0 -c "$(gw_conf "$g")" "$@" 2>&1)
 	rc=$?
 	return $rc
+}
+gw_conf() { # GATEWAY: its file; that of all, unless it has one
+	[ -e "$dir/targets.$1" ] && echo "$dir/targets.$1" || echo "$dir/targets.conf"
 }
 gw_begin() { # GATEWAY: the process
 	local g=$1
 	mkdir -p "$dir/$g/state"
 	rm -f "$dir/$g"/socket.*
-	TGT_IPC_SOCKET=$dir/$g/socket "$bin/tgtd" -f -C 0 --state-dir "$dir/$g/state" \
+	TGT_IPC_SOCKET=$dir/$g/socket ${within[$g]-} "$bin/tgtd" -f -C 0 --state-dir "$dir/$g/state" \
 		--cache size=8m \
-		--group "file=$dir/targets.conf,self=$g" \
+		--group "file=$(gw_conf "$g"),self=$g" \
 		--iscsi "portal=${addr[$g]}:${gport[$g]},nop_interval=0,nop_count=0" \
 		>>"$dir/$g/log" 2>&1 &
 	gpid[$g]=$!
@@ -109,18 +131,55 @@ some_serves() { # among GATEWAYS: $owner
 }
 path_of() { echo "${addr[$1]}:${gport[$1]}"; }
 
-group_start() {
+writer= reader=
+load_kill() {
+	local p
+	for p in $writer $reader; do kill -9 "$p" 2>/dev/null; done
+}
+load_start() { # PINNED
+	rm -f "$dir/enough" "$dir/shared.n" # the writer counts anew
+	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" write \
+		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/writer" 2>&1 &
+	writer=$!
+	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" read \
+		"$(path_of "$1")" >"$dir/reader" 2>&1 &
+	reader=$!
+	further 30
+}
+written() {
+	local n
+	read -r n _ 2>/dev/null <"$dir/shared.n"
+	echo "${n:-0}"
+}
+further() { # N writes more
+	local from
+	from=$(written)
+	await 120 test_further $((from + $1))
+}
+test_further() { [ "$(written)" -ge "$1" ] || ! kill -0 $writer 2>/dev/null; }
+load_stop() {
+	: >"$dir/enough"
+	wait $writer
+	local w=$?
+	wait $reader
+	local r=$?
+	out=$(cat "$dir/writer" "$dir/reader")
+	writer= reader=
+	echo "# $(cat "$dir/writer")"
+	echo "# pinned: $(cat "$dir/reader")"
+	return $((w + r))
+}
+
+# A test may have others, and own_files=yes.
+gateway_line() { echo "gateway $2 ${tag[$2]}"; } # GATEWAY X: of X in the file of GATEWAY
+group_lines() { :; }                             # GATEWAY: more of the group
+group_file() { # GATEWAY
 	local g
-	ceph_start || { echo "not ok a Ceph of one machine"; tail -5 "$ceph"/out/*.out; exit 1; }
-	echo "# Ceph is in $ceph"
-	rbd create u --size 16M --image-feature layering,exclusive-lock
-	# One file for all of them.
-	cat >"$dir/targets.conf" <<END
-<cluster g>
-	gateway a 11
-	gateway b 12
-	gateway c 13
-	ceph-conf $ceph/ceph.conf
+	echo "<cluster g>"
+	for g in a b c; do echo "	$(gateway_line "$1" $g)"; done
+	echo "	ceph-conf $ceph/ceph.conf"
+	group_lines "$1"
+	cat <<END
 </cluster>
 <target $iqn>
 	<backing-store rbd/u>
@@ -129,8 +188,19 @@ group_start() {
 	</backing-store>
 </target>
 END
+}
+group_start() {
+	local g
+	ceph_start || { echo "not ok a Ceph of one machine"; tail -5 "$ceph"/out/*.out; exit 1; }
+	echo "# Ceph is in $ceph"
+	rbd create u --size "${image_size:-16M}" --image-feature layering,exclusive-lock
+	if [ -n "${own_files-}" ]; then
+		for g in a b c; do group_file $g >"$dir/targets.$g"; done
+	else # one for all of them
+		group_file a >"$dir/targets.conf"
+	fi
 	for g in a b c; do
-		gport[$g]=$(pick_port "${addr[$g]}")
+		[ -n "${gport[$g]-}" ] || gport[$g]=$(pick_port "${addr[$g]}")
 		gw_start "$g"
 		is "gateway $g begins" test "$rc" = 0
 		[ $failures = 0 ] || { tail -25 "$dir/$g/log"; exit 1; }

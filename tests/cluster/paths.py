@@ -8,15 +8,15 @@ read   A second one, of the first path alone: whatever it reads is what had been
 
 Both share SHARED: by block the generation that was begun last, and the one that was acknowledged.
 """
-import mmap, os, random, socket, struct, sys, time
+import mmap, os, random, struct, sys, time
 
-sys.path.insert(0, 'tests/support')
 sys.dont_write_bytecode = True
-from iscsi_peer import Gone, Peer  # noqa: E402
+sys.path.insert(0, 'tests/cluster')
+from initiator import Paths, Peer, addresses_of  # noqa: E402
 
 BLOCKS = 64  # of 4 KiB
 iqn, shared, flag, what = sys.argv[1:5]
-addresses = [(a.split(':')[0], int(a.split(':')[1])) for a in sys.argv[5:]]
+addresses = addresses_of(sys.argv[5:])
 if not os.path.exists(shared):
     with open(shared, 'wb') as f:
         f.truncate(16 * BLOCKS)
@@ -47,72 +47,8 @@ def generation(block, data):
     return gen
 
 
-class Path:
-    def __init__(self, address):
-        self.address, self.peer, self.again = address, None, 0
-
-    def ready(self):
-        """A session, or None; tried twice a second."""
-        if self.peer or time.monotonic() < self.again:
-            return self.peer
-        self.again = time.monotonic() + 0.5
-        socket.setdefaulttimeout(1)
-        try:
-            Peer.count = os.getpid() & 0x3fff
-            self.peer = Peer(timeout=1.5, address=self.address).login()
-        except (Gone, OSError, AssertionError, struct.error):
-            self.peer = None
-        return self.peer
-
-    def do(self, make):
-        """Data and the sense as text, good, or gone."""
-        peer = self.ready()
-        if not peer:
-            return b'', 'gone'
-        try:
-            peer.out(make(peer))
-            got = b''
-            while True:
-                head, data = peer.recv()
-                if head[0] == 0x25:
-                    got += data
-                    if head[1] & 1:
-                        return got, 'good' if not head[3] else 'status %u' % head[3]
-                elif head[0] == 0x21:
-                    if head[3] == 2:
-                        return got, '%x/%02x/%02x' % (data[4] & 15, data[14], data[15])
-                    return got, 'status %u' % head[3] if head[3] else 'good'
-        except (Gone, OSError, AssertionError, struct.error):
-            try:
-                peer.close()
-            except OSError:
-                pass
-            self.peer = None
-            return b'', 'gone'
-
-
-paths = [Path(a) for a in addresses]
-seen = {}
-
-
-def transfer(make):
-    """Until one path has done it: another one after standby or a loss."""
-    at, until = transfer.at, time.monotonic() + 150
-    while time.monotonic() < until:
-        data, status = paths[at].do(make)
-        seen[status] = seen.get(status, 0) + 1
-        if status == 'good':
-            transfer.at = at
-            return data
-        if status.startswith('6/'):
-            continue
-        at = (at + 1) % len(paths)
-        if status in ('2/04/0a', 'gone') or at == transfer.at:
-            time.sleep(0.01)
-    raise AssertionError('no path serves: %s' % seen)
-
-
-transfer.at = 0
+paths = Paths(addresses)
+seen, transfer = paths.seen, paths.transfer
 
 
 def write_all():
@@ -146,7 +82,7 @@ def read_all():
     while not os.path.exists(flag):
         block = r.randrange(BLOCKS)
         before = acked(block)
-        data, status = paths[0].do(lambda p: p.read(block * 8, 8, lun=1))
+        data, status = paths.paths[0].do(lambda p: p.read(block * 8, 8, lun=1))
         if status == 'good':
             got = generation(block, data)
             assert before <= got <= begun(block), ('STALE', block, before, got, begun(block))

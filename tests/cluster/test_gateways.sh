@@ -11,57 +11,10 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 . tests/cluster/ceph_lib.sh
 . tests/cluster/gateways_lib.sh
-missing=$(ceph_missing)
-[ -z "$missing" ] || {
-	echo "ok gateways # SKIP no $missing (tools/install-deps --cluster)"
-	finish
-}
-kind=ours
-rounds=${ROUNDS:-3}
+test_end() { load_kill; }
+gateways_test gateways
 kills=${KILLS:-18}
-[ "${RBD-}" != short ] || rounds=1 kills=1
-iqn=iqn.2026-11.org.tgtd.test:group
-writer= reader=
-test_end() {
-	local p
-	for p in $writer $reader; do kill -9 "$p" 2>/dev/null; done
-	gateways_kill
-}
-trap 'test_end; ceph_kill; rm -rf "$dir"' EXIT
-
-load_start() { # PINNED
-	rm -f "$dir/enough" "$dir/shared.n" # the writer counts anew
-	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" write \
-		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/writer" 2>&1 &
-	writer=$!
-	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" read \
-		"$(path_of "$1")" >"$dir/reader" 2>&1 &
-	reader=$!
-	further 30
-}
-written() {
-	local n
-	read -r n _ 2>/dev/null <"$dir/shared.n"
-	echo "${n:-0}"
-}
-further() { # N writes more
-	local from
-	from=$(written)
-	await 120 test_further $((from + $1))
-}
-test_further() { [ "$(written)" -ge "$1" ] || ! kill -0 $writer 2>/dev/null; }
-load_stop() {
-	: >"$dir/enough"
-	wait $writer
-	local w=$?
-	wait $reader
-	local r=$?
-	out=$(cat "$dir/writer" "$dir/reader")
-	writer= reader=
-	echo "# $(cat "$dir/writer")"
-	echo "# pinned: $(cat "$dir/reader")"
-	return $((w + r))
-}
+[ "${RBD-}" != short ] || kills=1
 
 group_start
 is "one of them serves the unit" await 60 some_serves a b c

@@ -11,21 +11,9 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 . tests/cluster/ceph_lib.sh
 . tests/cluster/gateways_lib.sh
-missing=$(ceph_missing)
-[ -z "$missing" ] || {
-	echo "ok reservations # SKIP no $missing (tools/install-deps --cluster)"
-	finish
-}
-kind=ours
-rounds=${ROUNDS:-3}
-[ "${RBD-}" != short ] || rounds=1
-iqn=iqn.2026-11.org.tgtd.test:group
 nexuses=
-test_end() {
-	[ -z "$nexuses" ] || kill -9 "$nexuses" 2>/dev/null
-	gateways_kill
-}
-trap 'test_end; ceph_kill; rm -rf "$dir"' EXIT
+test_end() { [ -z "$nexuses" ] || kill -9 "$nexuses" 2>/dev/null; }
+gateways_test reservations
 
 ask() { # LINE...: $is
 	echo "$@" >&4
@@ -179,7 +167,7 @@ is "... who holds it now" test "$(ask full "x$2"; grep -c "y/${tag[$owner]}/2b\*
 is "... and may write" await 60 becomes good write "y$owner"
 for g in a b c; do ask tur x$g; done # it is there to hear of it
 gives good "CLEAR by who holds it" out "y$owner" clear 0 2b 0
-gives none "nobody is registered" keys "x$1"
+gives none "nobody is registered" keys "z$1"
 for g in a b c; do attention "2a/03" "x hears of it by $g" x$g; done
 gives good "z registers at all ports at once" out zb register 0 0 3c 4
 gives good "... so it reserves by another one" out zc reserve 8 3c 0
