@@ -450,6 +450,13 @@ void offload_end_serial(void)
 	(void)offload_end(&serial, 0);
 }
 
+static bool abandoned;
+
+void offload_abandon(void)
+{
+	abandoned = true;
+}
+
 bool offload_fini(void)
 {
 	bool all;
@@ -461,5 +468,5 @@ bool offload_fini(void)
 	offload_hurry(false);
 	all = offload_end(&library, LIBRARY_END_S);
 	starter_stop();
-	return all;
+	return all && !abandoned;
 }

@@ -70,6 +70,9 @@ void offload_set_threads(unsigned max);
 bool offload_pause(void);
 /* All serial jobs are done: ends their threads. Main thread. */
 void offload_end_serial(void);
+/* A library has something under way that is no job, and that nobody waits for: offload_fini() will
+ * be false. Main thread. */
+void offload_abandon(void);
 /* All jobs are done, but for a library's that do not come back: false, they were left to themselves
  * after two seconds, and the process has to leave by _exit(). Main thread. */
 bool offload_fini(void);

@@ -25,7 +25,8 @@
 #include "tgtd/serve_impl.h"
 
 /* How long initiators get to answer a logout request, and when we say what holds us up. SIGTERM to
- * exit takes at most 5 s unless dirty blocks are still being written back. */
+ * exit takes at most 5 s unless dirty blocks are still being written back, or a gateway's cluster
+ * answers late or never: its units are handed over in 3 s, and it ends in 5 s, or is left. */
 #define LOGOUT_GRACE_MS 1000
 #define LATE_LOOK_NS (50 * NSEC_PER_MSEC)
 #define STOP_DEADLINE_NS (4 * NSEC_PER_SEC + 500 * NSEC_PER_MSEC)
@@ -106,13 +107,23 @@ static void main_deadline(struct timer *t)
 	loop_timer_arm(d->main, &d->deadline, NSEC_PER_SEC);
 }
 
+/* Until here a cluster may have been waited for, which has limits of its own. */
+static void deadline_anew(struct daemon *d)
+{
+	daemon_stopping(6 * NSEC_PER_SEC / 1000);
+	loop_timer_arm(d->main, &d->deadline, STOP_DEADLINE_NS);
+}
+
 static void group_ended(void *arg)
 {
+	deadline_anew(arg);
 	iscsi_stop(LOGOUT_GRACE_MS, sessions_ended, arg);
 }
 
+/* Its units are others', or that has taken too long. What is under way at them ends now. */
 static void group_left(void *arg)
 {
+	deadline_anew(arg);
 	group_stop(group_ended, arg);
 }
 

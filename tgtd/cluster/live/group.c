@@ -12,6 +12,7 @@
 #define TRANSITION_S 10 /* initiators need not wait longer for a unit that changes hands */
 #define CONNECT_AGAIN_NS (2 * NSEC_PER_SEC)
 #define LEAVE_NS (3 * NSEC_PER_SEC)
+#define END_NS (500 * NSEC_PER_MSEC) /* ... and the control client is waited for so long */
 #define LOOK_NS (100 * NSEC_PER_MSEC)
 
 static struct group *the_group;
@@ -107,14 +108,39 @@ static void control_opened(struct rclient *r, int err, const char *why)
 	group_looks(g);
 }
 
+/* The mirrors, and the control client. */
+static void stop_part(struct group *g)
+{
+	if (!--g->parts)
+		g->ended(g->ended_arg);
+}
+
+static void control_over(struct group *g)
+{
+	loop_timer_cancel(g->main, &g->ending);
+	stop_part(g);
+}
+
+/* The cluster does not answer: several of its limits, one after the other, would make an end that
+ * is in order seem none. What the client does ends with the process. */
+static void end_late(struct timer *t)
+{
+	struct group *g = container_of(t, struct group, ending);
+
+	log_warn("cluster: the cluster does not answer: its client ends with the process");
+	g->abandoned = true;
+	offload_abandon();
+	control_over(g);
+}
+
 static void control_closed(struct rclient *r)
 {
 	struct group *g = container_of(r, struct group, control);
 
 	if (!g->stopped)
 		loop_timer_arm(g->main, &g->retry, CONNECT_AGAIN_NS);
-	else
-		g->ended(g->ended_arg);
+	else if (!g->abandoned)
+		control_over(g);
 }
 
 static void control_open(struct group *g)
@@ -182,6 +208,7 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 	timer_init(&g->tick, group_tick);
 	timer_init(&g->retry, control_again);
 	timer_init(&g->leaving, leave_late);
+	timer_init(&g->ending, end_late);
 	loop_deferred_init(&g->look, group_look);
 	g->gw = gw_new(&config, &kept, g, &why);
 	if (!g->gw) {
@@ -300,15 +327,14 @@ void group_leave(void (*left)(void *arg), void *arg)
 void group_stop(void (*ended)(void *arg), void *arg)
 {
 	struct group *g = the_group;
-	bool waits;
 
 	if (!g || g->stopped) {
 		ended(arg);
 		return;
 	}
-	waits = !timer_armed(&g->retry);
 	g->ended = ended;
 	g->ended_arg = arg;
+	g->parts = timer_armed(&g->retry) ? 1 : 2;
 	g->stopped = true;
 	g->ready = false;
 	loop_timer_cancel(g->main, &g->tick);
@@ -316,10 +342,11 @@ void group_stop(void (*ended)(void *arg), void *arg)
 	loop_timer_cancel(g->main, &g->leaving);
 	loop_undefer(&g->look);
 	group_resets_end(g);
+	if (g->parts > 1)
+		loop_timer_arm(g->main, &g->ending, END_NS);
 	if (g->control.open && !g->control.closing)
 		rclient_close(&g->control);
-	if (!waits)
-		ended(arg);
+	stop_part(g);
 }
 
 /* ---- what is shown --------------------------------------------------------------------------- */

@@ -48,10 +48,12 @@ struct group {
 	struct rbd_cluster *data; /* the data client */
 	bool fenced_told;
 	struct group_lu lu[GROUP_LUS];
-	struct timer tick, retry, leaving;
+	struct timer tick, retry, leaving, ending;
+	bool abandoned; /* the control client is not waited for any more */
 	struct list resets; /* scsi_gateway_reset.link: of initiators here, at work elsewhere */
 	uint64_t cookies;
 	struct loop_deferred look; /* access states may have changed */
+	unsigned parts;		   /* of it that have not ended yet */
 	void (*ended)(void *arg);
 	void *ended_arg;
 	void (*left)(void *arg);
