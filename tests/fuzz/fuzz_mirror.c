@@ -38,10 +38,11 @@ static void fuzz_drops(void *arg, uint32_t page)
 	BUG_ON(page >= 4);
 }
 
-static void fuzz_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
+static bool fuzz_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
 			uint64_t map)
 {
 	BUG_ON(page >= 4 || !gen || !map);
+	return true;
 }
 
 static void fuzz_stamps(void *arg, uint32_t slot, const struct mirror_stamp *s)

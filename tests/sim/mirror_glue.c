@@ -5,6 +5,7 @@
  * test_mirror.c.
  */
 #include "tests/sim/mirror_world.h"
+#include "tests/support/mirrorpeer.h"
 
 /* ---- events of a gateway's own --------------------------------------------------------------- */
 /* What an operation asks for is done a moment later: operations do not call back. */
@@ -333,10 +334,8 @@ static void peer_writes(void *arg, uint32_t page, const struct mirror_frame *f, 
 	struct gate *g = arg;
 	struct mpage *m = &g->mpage[page];
 	const struct mirror_page *is = &g->mp->page[page];
-	const uint8_t *data = f->data;
+	const uint8_t *data = mirrorpeer_data(f, i, f->data);
 
-	for (unsigned k = 0; k < i; k++)
-		data += mirror_data_len(&f->record[k], f->shift);
 	m->used = true;
 	m->slot = is->slot;
 	m->block = is->block;
@@ -354,7 +353,7 @@ static void peer_drops(void *arg, uint32_t page)
 	((struct gate *)arg)->mpage[page].used = false;
 }
 
-static void peer_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
+static bool peer_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
 			uint64_t map)
 {
 	struct gate *g = arg;
@@ -370,6 +369,7 @@ static void peer_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, u
 	m->used = false;
 	world_says("gate %u takes block %u, generation %llu", gate_of(arg), (unsigned)block,
 		   (unsigned long long)gen);
+	return true;
 }
 
 static void peer_stamps(void *arg, uint32_t slot, const struct mirror_stamp *s)

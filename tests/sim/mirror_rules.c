@@ -219,10 +219,11 @@ static void h_drops(void *arg, uint32_t page)
 {
 }
 
-static void h_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
+static bool h_adopts(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
 		     uint64_t map)
 {
 	H.taken++;
+	return true;
 }
 
 static void h_stamps(void *arg, uint32_t slot, const struct mirror_stamp *s)

@@ -102,6 +102,7 @@ static void arena_is_found(struct gate *g)
 								g->mpage[i].block, g->mpage[i].gen,
 								g->mpage[i].map),
 					 0);
+	mirror_peer_found_all(g->mp);
 }
 
 static void process_starts(unsigned gate, bool reaped)

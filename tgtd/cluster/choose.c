@@ -17,8 +17,8 @@ bool gw_is_orphan(const struct gateway *gw, const struct gw_lu *lu, uint64_t now
 }
 
 /* The lower, the better suited. Where it was, its pages may be, unless that gateway was deposed: it
- * has dropped them, and others had a reason. Then where it belongs; then by a hash of both, which
- * spreads the LUs of one gateway over all others. */
+ * has dropped them, and others had a reason. Then where it is mirrored. Then where it belongs; then
+ * by a hash of both, which spreads the LUs of one gateway over all others. */
 static uint64_t gw_suits(const struct gateway *gw, const struct gw_lu *lu, unsigned gateway)
 {
 	if (gateway == lu->obj.wanted)
@@ -27,10 +27,10 @@ static uint64_t gw_suits(const struct gateway *gw, const struct gw_lu *lu, unsig
 	    gw->peer[gateway].deposed < lu->obj.incarnation)
 		return 1;
 	if (gateway == lu->obj.mirror.peer && lu->obj.mirror.state == GW_MIRROR_VALID)
-		return 1;
-	if (gateway == lu->home)
 		return 2;
-	return 3 + (fnv1a(lu->hash, &(uint8_t){ (uint8_t)gateway }, 1) >> 8);
+	if (gateway == lu->home)
+		return 3;
+	return 4 + (fnv1a(lu->hash, &(uint8_t){ (uint8_t)gateway }, 1) >> 8);
 }
 
 bool gw_arena_is_here(const struct gateway *gw, const struct gw_lu *lu)
@@ -93,7 +93,7 @@ bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		return false;
 	/* When all begin at once, the first does not take what belongs to the others. What was here
 	 * before this worker is here again at once, however long its home is down. */
-	if (!gw->again && mine > 1 && lu->home != gw->cfg.self && !gw_is_well(gw, lu->home, now) &&
+	if (!gw->again && mine > 2 && lu->home != gw->cfg.self && !gw_is_well(gw, lu->home, now) &&
 	    now - gw->up_since < gw->cfg.suspect_ns)
 		return false;
 	for (unsigned g = 0; g < gw->cfg.gateways; g++)

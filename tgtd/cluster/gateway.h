@@ -257,6 +257,9 @@ int gw_mirror_force(struct gateway *gw, unsigned lu, uint64_t now) must_check;
  * from any thread (relaxed: what it guards is in RADOS, not in memory). */
 const _Atomic uint64_t *gw_served_until(const struct gateway *gw);
 
+/* That of this process, by which it is registered; 0: it is not, now. */
+uint64_t gw_incarnation(const struct gateway *gw);
+
 struct gw_show_gateway {
 	bool known; /* its object has been read */
 	struct gw_gateway_object object;

@@ -31,6 +31,7 @@ struct mirror_owner_config {
 	uint64_t lu;	 /* gw_lu_hash() */
 	unsigned shift;	 /* log2 of a sector's bytes */
 	uint32_t blocks; /* dirty at most: what the store drains in a second */
+	uint32_t least;	 /* a peer that has room for fewer is not used */
 	bool mirrored;	 /* write_cache=mirror: otherwise all is written through */
 	/* ns. 0: the value in parentheses */
 	uint64_t dismiss_ns; /* a peer that leaves something unanswered for so long is lost (2 s) */
@@ -88,6 +89,12 @@ int mirror_owner_write(struct mirror_owner *o, unsigned channel, uint64_t block,
 		       uint64_t *gen, uint64_t now) must_check;
 /* The same question without the change: would it be taken? */
 bool mirror_owner_has_room(const struct mirror_owner *o, uint64_t block);
+/* ... and all of blocks @first to @first + @n - 1? If not, then ops->room() follows. */
+bool mirror_owner_admits(struct mirror_owner *o, uint64_t first, uint32_t n);
+/* Would a takeover perhaps see other than what the store has, of any of blocks @first to @end - 1?
+ * *@block is one that has an entry, or UINT64_MAX: none has, but the object names a peer that is
+ * lost. ops->room() follows when that may be otherwise. */
+bool mirror_owner_any(struct mirror_owner *o, uint64_t first, uint64_t end, uint64_t *block);
 /* @n blocks (MIRROR_GROUP_MAX) change together or not at all: COMPARE AND WRITE, atomic writes. The
  * caller has them alone, and changes nothing yet. ops->group_held(): the peer has all of them, and
  * the caller changes the blocks at once. @cookie is not 0, nor that of another order. -EAGAIN. */
@@ -104,7 +111,10 @@ uint64_t mirror_owner_safe(const struct mirror_owner *o, uint64_t block);
 uint64_t mirror_owner_together(const struct mirror_owner *o, uint64_t block);
 /* The newest generation: what a write-back that begins now will have written. 0: none. */
 uint64_t mirror_owner_gen(const struct mirror_owner *o, uint64_t block);
-/* The store has @block as of generation @gen, stable. */
+/* The newest of all blocks: none has a newer one. */
+uint64_t mirror_owner_newest(const struct mirror_owner *o);
+/* The store has @block as of generation @gen, stable. What follows for the peer goes with the next
+ * mirror_owner_push() or tick. */
 void mirror_owner_stored(struct mirror_owner *o, uint64_t block, uint64_t gen, uint64_t now);
 
 /* UNMAP, WRITE SAME of zeros: blocks @first to @first + @count - 1. The caller has the range alone,
@@ -144,10 +154,12 @@ struct mirror_show {
 	bool doubt;   /* in doubt: SYNCs fail until refresh=1 */
 	struct gw_mirror object;
 	uint32_t dirty, unacknowledged; /* blocks; of which the peer lacks something */
+	uint32_t there;			/* blocks that the peer may hold */
 	uint64_t lag_ns; /* since the oldest batch that is not acknowledged was sent */
 	uint64_t writes, batches, releases, zeros, sessions, dismissals, fills, out;
 };
 void mirror_owner_show(const struct mirror_owner *o, struct mirror_show *show, uint64_t now);
+enum mirror_mode mirror_owner_mode(const struct mirror_owner *o);
 
 /* Who mirrors @lu for @owner: spread over those of @well (a bit each) by a hash; GW_NOBODY. */
 unsigned mirror_choose(uint64_t lu, unsigned owner, unsigned gateways, uint32_t well);
@@ -174,8 +186,9 @@ struct mirror_peer_ops {
 	 * arena whole or not at all, as COMPARE AND WRITE is (cache/engine's redo place). */
 	void (*write)(void *arg, uint32_t page, const struct mirror_frame *f, unsigned i);
 	void (*drop)(void *arg, uint32_t page); /* it holds nothing */
-	/* mirror_peer_take(): the page is a DIRTY one of the LU that is owned here, one step. */
-	void (*adopt)(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
+	/* mirror_peer_take(): the page is a DIRTY one of the LU that is owned here, one step.
+	 * False: it stays a MIRROR page, and taking ends for now. */
+	bool (*adopt)(void *arg, uint32_t page, uint64_t lu, uint64_t block, uint64_t gen,
 		      uint64_t map);
 	/* Of mirror @slot: is there, with this stamp; NULL: is no more. In the arena before
 	 * anything is answered; gone after the last page. */
@@ -193,13 +206,15 @@ void mirror_peer_free(struct mirror_peer *p);
 void mirror_peer_incarnation(struct mirror_peer *p, uint64_t incarnation);
 
 /* What a process before this one has left in the arena, before the first frame: mirrors by the
- * slots that ops->stamp() said, then tombstones and pages. -EINVAL: it cannot be true. */
+ * slots that ops->stamp() said, then tombstones and pages, then mirror_peer_found_all(). -EINVAL:
+ * it cannot be true. Until an object has been read it may name such a mirror. */
 int mirror_peer_found(struct mirror_peer *p, uint32_t slot,
 		      const struct mirror_stamp *s) must_check;
 int mirror_peer_found_tomb(struct mirror_peer *p, uint32_t slot, unsigned tomb, uint64_t first,
 			   uint64_t count, uint64_t gen) must_check;
 int mirror_peer_found_page(struct mirror_peer *p, uint32_t slot, uint32_t page, uint64_t block,
 			   uint64_t gen, uint64_t map) must_check;
+void mirror_peer_found_all(struct mirror_peer *p);
 
 void mirror_peer_frame(struct mirror_peer *p, unsigned from, unsigned channel,
 		       const struct mirror_frame *f, uint64_t now);
@@ -215,6 +230,10 @@ bool mirror_peer_seal(struct mirror_peer *p, uint64_t lu, const struct gw_mirror
 bool mirror_peer_zero(const struct mirror_peer *p, uint64_t lu, uint64_t *first, uint64_t *count,
 		      uint64_t *gen);
 void mirror_peer_zeroed(struct mirror_peer *p, uint64_t lu, uint64_t gen);
+/* Or, instead of what follows: the first page of it from *@at on, which stays; *@at is behind it
+ * then, and 0 at first. False: there is none. It ends with mirror_peer_object(), as any other. */
+bool mirror_peer_look(const struct mirror_peer *p, uint64_t lu, uint32_t *at, uint32_t *page,
+		      uint64_t *block, uint64_t *gen, uint64_t *map);
 /* Then up to @max MIRROR pages become DIRTY, those at block @end and behind go. True: that was all,
  * the mirror is no more. */
 bool mirror_peer_take(struct mirror_peer *p, uint64_t lu, uint64_t end, uint32_t max);
@@ -224,5 +243,13 @@ struct mirror_peer_show {
 	uint64_t frames, writes, groups, releases, tombs, refused, seals, taken, dropped;
 };
 void mirror_peer_show(const struct mirror_peer *p, struct mirror_peer_show *show);
+uint32_t mirror_peer_used(const struct mirror_peer *p); /* pages */
+struct mirror_held {
+	struct mirror_stamp stamp;
+	uint32_t pages, tombs;
+	bool sealed, named; /* @named: its object names it, as far as is known */
+};
+/* The mirror of @lu. False: there is none here. */
+bool mirror_peer_held(const struct mirror_peer *p, uint64_t lu, struct mirror_held *held);
 
 #endif

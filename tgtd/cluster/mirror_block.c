@@ -242,6 +242,44 @@ bool mirror_owner_has_room(const struct mirror_owner *o, uint64_t block)
 	return b ? !b->group : o->used < mirror_blocks_limit(o);
 }
 
+bool mirror_owner_admits(struct mirror_owner *o, uint64_t first, uint32_t n)
+{
+	uint32_t more = 0;
+	bool held = false;
+
+	for (uint32_t i = 0; i < n && !held; i++) {
+		const struct mirror_block *b = mirror_block_find(o, first + i);
+
+		more += !b;
+		held = b && b->group;
+	}
+	if (!held && o->used + more <= mirror_blocks_limit(o))
+		return true;
+	o->full = true;
+	return false;
+}
+
+bool mirror_owner_any(struct mirror_owner *o, uint64_t first, uint64_t end, uint64_t *block)
+{
+	const uint64_t n = end - first;
+	const struct mirror_block *b = NULL;
+
+	if (n <= o->cfg.blocks)
+		for (uint64_t i = 0; i < n && !b; i++)
+			b = mirror_block_find(o, first + i);
+	else
+		for (uint32_t i = 0; i < o->cfg.blocks && !b; i++)
+			if (o->block[i].used && o->block[i].block - first < n)
+				b = &o->block[i];
+	/* A peer that is lost may still hold what it was told to release, and take over with it,
+	 * until the object says otherwise. */
+	if (!b && o->mode != MIRROR_LOSING)
+		return false;
+	*block = b ? b->block : UINT64_MAX;
+	o->full = true;
+	return true;
+}
+
 bool mirror_owner_shown(const struct mirror_owner *o, uint64_t block)
 {
 	const struct mirror_block *b = mirror_block_find(o, block);
@@ -263,6 +301,11 @@ uint64_t mirror_owner_gen(const struct mirror_owner *o, uint64_t block)
 	const struct mirror_block *b = mirror_block_find(o, block);
 
 	return b ? b->gen : 0;
+}
+
+uint64_t mirror_owner_newest(const struct mirror_owner *o)
+{
+	return o->gen;
 }
 
 uint64_t mirror_owner_together(const struct mirror_owner *o, uint64_t block)

@@ -72,8 +72,11 @@ static void owner_say(struct mirror_owner *o, int level, const char *what)
 {
 	char text[160];
 
-	snprintf(text, sizeof(text), "mirror %llu at gateway %u: %s", (unsigned long long)o->mirror,
-		 o->peer, what);
+	if (o->link == LINK_NONE && o->mode == MIRROR_THROUGH)
+		snprintf(text, sizeof(text), "mirror: %s", what);
+	else
+		snprintf(text, sizeof(text), "mirror %llu at gateway %u: %s",
+			 (unsigned long long)o->mirror, o->peer, what);
 	o->ops->say(o->arg, level, text);
 }
 
@@ -182,6 +185,10 @@ static void link_welcome(struct mirror_owner *o, const struct mirror_frame *f, u
 			  f->result == MIRROR_LACKS  ? "has lost what it held" :
 						       "has no room",
 			  now);
+		return;
+	}
+	if (o->fresh && f->room < o->cfg.least) {
+		link_lost(o, "has too little room", now);
 		return;
 	}
 	o->link = LINK_UP;
@@ -306,6 +313,10 @@ void mirror_owner_set_done(struct mirror_owner *o, uint64_t now)
 		owner_say(o, LOG_LVL_NOTICE, "is over, all is in the store");
 	}
 	mirror_blocks_look(o);
+	if (o->full) {
+		o->full = false;
+		o->ops->room(o->arg);
+	}
 	o->ops->write_all(o->arg);
 	mirror_owner_tick(o, now);
 }
@@ -431,7 +442,14 @@ void mirror_owner_stored(struct mirror_owner *o, uint64_t block, uint64_t gen, u
 	if (gen == b->gen)
 		b->dirty = 0;
 	mirror_block_look(o, b);
-	mirror_owner_tick(o, now);
+	if (o->mode == MIRROR_LOSING)
+		losing_run(o, now);
+	mirror_orders_run(o, now);
+}
+
+enum mirror_mode mirror_owner_mode(const struct mirror_owner *o)
+{
+	return (enum mirror_mode)o->mode;
 }
 
 void mirror_owner_show(const struct mirror_owner *o, struct mirror_show *show, uint64_t now)
@@ -447,5 +465,6 @@ void mirror_owner_show(const struct mirror_owner *o, struct mirror_show *show, u
 	for (uint32_t i = 0; i < o->cfg.blocks; i++) {
 		show->dirty += o->block[i].used && o->block[i].dirty;
 		show->unacknowledged += o->block[i].used && o->block[i].safe < o->block[i].gen;
+		show->there += o->block[i].used && o->block[i].at;
 	}
 }

@@ -268,17 +268,38 @@ void mirror_peer_zeroed(struct mirror_peer *p, uint64_t lu, uint64_t gen)
 		tomb_end(p, slot, t);
 }
 
-static void page_take(struct mirror_peer *p, uint32_t page, uint64_t lu, uint64_t end)
+bool mirror_peer_look(const struct mirror_peer *p, uint64_t lu, uint32_t *at, uint32_t *page,
+		      uint64_t *block, uint64_t *gen, uint64_t *map)
+{
+	const uint32_t slot = mirror_slot_of(p, lu);
+	uint32_t i = *at;
+
+	while (slot != MIRROR_NONE && i < p->cfg.pages && p->page[i].slot != slot)
+		i++;
+	*at = i + 1;
+	if (slot == MIRROR_NONE || i >= p->cfg.pages)
+		return false;
+	*page = i;
+	*block = p->page[i].block;
+	*gen = p->page[i].gen;
+	*map = p->page[i].map;
+	return true;
+}
+
+/* False: it could not be. */
+static bool page_take(struct mirror_peer *p, uint32_t page, uint64_t lu, uint64_t end)
 {
 	const struct mirror_page g = p->page[page];
 
 	if (g.block >= end && !mirror_breaks(BREAK_CLIP)) {
 		page_drop(p, page);
-		return;
+		return true;
 	}
-	p->ops->adopt(p->arg, page, lu, g.block, g.gen, g.map);
+	if (!p->ops->adopt(p->arg, page, lu, g.block, g.gen, g.map))
+		return false;
 	mirror_page_free(p, page);
 	counter_add(&p->counts.taken, 1);
+	return true;
 }
 
 bool mirror_peer_take(struct mirror_peer *p, uint64_t lu, uint64_t end, uint32_t max)
@@ -290,8 +311,8 @@ bool mirror_peer_take(struct mirror_peer *p, uint64_t lu, uint64_t end, uint32_t
 		return true;
 	s = &p->slot[slot];
 	for (; s->pages && s->walk < p->cfg.pages && max; s->walk++, max--)
-		if (p->page[s->walk].slot == slot)
-			page_take(p, s->walk, lu, end);
+		if (p->page[s->walk].slot == slot && !page_take(p, s->walk, lu, end))
+			return false;
 	if (s->pages)
 		return false;
 	p->ops->stamp(p->arg, slot, NULL);

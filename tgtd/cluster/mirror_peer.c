@@ -51,6 +51,28 @@ void mirror_peer_show(const struct mirror_peer *p, struct mirror_peer_show *show
 	show->used = p->used;
 }
 
+uint32_t mirror_peer_used(const struct mirror_peer *p)
+{
+	return p->used;
+}
+
+bool mirror_peer_held(const struct mirror_peer *p, uint64_t lu, struct mirror_held *held)
+{
+	const uint32_t slot = mirror_slot_of(p, lu);
+	const struct mirror_slot *s = slot == MIRROR_NONE ? NULL : &p->slot[slot];
+
+	*held = (struct mirror_held){ 0 };
+	if (!s)
+		return false;
+	held->stamp = s->stamp;
+	held->pages = s->pages;
+	held->sealed = s->sealed;
+	held->named = s->valid;
+	for (unsigned i = 0; i < MIRROR_TOMBS; i++)
+		held->tombs += s->tomb[i].count != 0;
+	return true;
+}
+
 /* ---- what a process before this one has left ------------------------------------------------- */
 int mirror_peer_found(struct mirror_peer *p, uint32_t slot, const struct mirror_stamp *s)
 {
@@ -58,6 +80,7 @@ int mirror_peer_found(struct mirror_peer *p, uint32_t slot, const struct mirror_
 	    !s->mirror || !s->epoch)
 		return -EINVAL;
 	p->slot[slot].used = true;
+	p->slot[slot].valid = true; /* for all that is known */
 	p->slot[slot].stamp = *s;
 	counter_add32(&p->counts.mirrors, 1);
 	return 0;
@@ -76,18 +99,24 @@ int mirror_peer_found_tomb(struct mirror_peer *p, uint32_t slot, unsigned tomb, 
 int mirror_peer_found_page(struct mirror_peer *p, uint32_t slot, uint32_t page, uint64_t block,
 			   uint64_t gen, uint64_t map)
 {
-	uint32_t *at = &p->free;
-
 	if (slot >= p->cfg.lus || !p->slot[slot].used || page >= p->cfg.pages || !gen || !map ||
 	    p->page[page].slot != MIRROR_NONE || mirror_page_find(p, slot, block) != MIRROR_NONE)
 		return -EINVAL;
-	while (*at != page)
-		at = &p->page[*at].next;
-	*at = p->page[page].next;
 	mirror_page_set(p, page, slot, block);
 	p->page[page].gen = gen;
 	p->page[page].map = map;
 	return 0;
+}
+
+void mirror_peer_found_all(struct mirror_peer *p)
+{
+	p->free = MIRROR_NONE;
+	for (uint32_t i = p->cfg.pages; i-- > 0;) {
+		if (p->page[i].slot != MIRROR_NONE)
+			continue;
+		p->page[i].next = p->free;
+		p->free = i;
+	}
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */

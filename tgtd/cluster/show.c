@@ -19,6 +19,11 @@ const _Atomic uint64_t *gw_served_until(const struct gateway *gw)
 	return &gw->served_until;
 }
 
+uint64_t gw_incarnation(const struct gateway *gw)
+{
+	return gw->self_step == SELF_UP ? gw->incarnation : 0;
+}
+
 const struct gw_counts *gw_counts(const struct gateway *gw)
 {
 	return &gw->counts;
