@@ -13,9 +13,9 @@
  *   for the lower device to DISCARD, ZERO, or write atomically
  *                       that goes on, for nobody, and so does its range (excl_disown())
  *
- * What is waited for: the record of what is dirty, 5 s at most (record.c); an atomic WRITE from the
- * caller's own memory, which the lower device reads; and what a write with FUA writes back that was
- * forwarded, as that is its other loop's affair.
+ * What is waited for: the record of what is dirty, 5 s at most (record.c); a mirror, which answers,
+ * or fails; an atomic WRITE from the caller's own memory, which the lower device reads; and what a
+ * write with FUA writes back that was forwarded, as that is its other loop's affair.
  *
  * The error is set first, and then looked for where the request waits; who waits says so first, and
  * then looks at the error (op_waits()). So one of them sees the other, also where a request was
@@ -112,7 +112,8 @@ static bool may_load(const struct blk_req *req)
 /* Of its loop's. */
 static bool has_flushes(const struct cache_op *op)
 {
-	return op->stage == OP_FLUSH || op->stage == OP_STABLE || op->stage == OP_EXCL_DRAIN;
+	return op->stage == OP_FLUSH || op->stage == OP_STABLE || op->stage == OP_EXCL_MIRROR ||
+	       op->stage == OP_EXCL_DRAIN;
 }
 
 /* It has its error. On its own loop, or on its home loop. */

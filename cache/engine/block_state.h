@@ -93,6 +93,7 @@ struct block_priv {
 	uint8_t fails;		 /* how often it failed alone since it went well; saturates */
 	uint8_t run;		 /* may go out with neighbours in writes of up to
 				  * 1 << (run - 1) blocks; 0: of any length */
+	bool mirrored;		 /* a mirror may keep it (mirror.h) */
 };
 
 /*

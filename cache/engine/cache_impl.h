@@ -9,10 +9,11 @@
  *   cache_impl.h ◀── dev_impl.h ◀── op_impl.h ◀── {io_impl.h, reclaim_impl.h}
  *
  * Locks, in this order: partition locks (ascending id), then one of dev->excl_lock,
- * dev->readahead.lock, dev->record.lock, cache->io_lock, cache->io_shard[].lock. All are leaf
- * locks: nothing else is called while one is held, and no memory is allocated that may have to be
- * mapped. No more than LEAF_VISITS headers are visited beside the request's own (memory/lock.h). A
- * read within one block takes none: lock.h, "Looking without the lock".
+ * dev->readahead.lock, dev->record.lock, cache->io_lock, cache->io_shard[].lock, a mirror's lists
+ * (cache_mirror.lock), and what a mirror's operations take (mirror.h). All are leaf locks: nothing
+ * else is called while one is held, and no memory is allocated that may have to be mapped. No more
+ * than LEAF_VISITS headers are visited beside the request's own (memory/lock.h). A read within one
+ * block takes none: lock.h, "Looking without the lock".
  */
 #ifndef CACHE_ENGINE_CACHE_IMPL_H
 #define CACHE_ENGINE_CACHE_IMPL_H
@@ -222,7 +223,6 @@ static inline void count_hit_unlocked(struct cache *c, uint32_t node, bool remot
 struct cache_plan;
 
 /* ---- cache.c --------------------------------------------------------------------------------- */
-bool cache_is_cached(const struct blk *blk);
 
 /* ---- node.c ---------------------------------------------------------------------------------- */
 /* Its memory, partitions and worker; @n says which node, and of what size. 0 or -errno: then

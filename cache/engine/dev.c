@@ -3,7 +3,7 @@
  * A device of the cache: one for each store that is open, however many have opened it. It comes
  * with its first opener and goes with its last.
  */
-#include "cache/engine/io_impl.h"
+#include "cache/engine/mirror_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 #include "events/longwork.h"
@@ -268,7 +268,8 @@ static void detach_idle(void *arg)
 	struct cache_dev *dev = arg;
 	dev->flush.idle = dev->flush.pace.out == 0 && !atomic_load(&dev->flush.disowned) &&
 			  !atomic_load_explicit(&dev->budget.reads, memory_order_acquire) &&
-			  !sync_group_busy(&dev->syncs) && record_quiet(dev);
+			  !sync_group_busy(&dev->syncs) && record_quiet(dev) &&
+			  (!dev->mirror || mirror_all_quiet(dev->mirror));
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);
 }
@@ -369,7 +370,7 @@ static int cache_dev_write_all(struct cache_blk *cb)
 }
 
 /* The background flusher's last writes, the last reads ahead. */
-static void wait_until_idle(struct cache_dev *dev)
+void dev_flush_stop(struct cache_dev *dev)
 {
 	struct cache *c = dev->cache;
 
@@ -382,6 +383,13 @@ static void wait_until_idle(struct cache_dev *dev)
 	}
 }
 
+void dev_flush_go(struct cache_dev *dev)
+{
+	on_worker(dev->cache, dev->flush.worker->loop, cache_dev_attach, dev);
+	if (dev_any_dirty(dev))
+		flusher_wake(dev, true);
+}
+
 /* It is all there was: nobody else has the device open, and no record of what is dirty is kept for
  * one whose writes go through. */
 int cache_forget(struct blk *blk, bool dirty)
@@ -392,14 +400,15 @@ int cache_forget(struct blk *blk, bool dirty)
 	uint64_t lost;
 	bool shared;
 
+	ASSERT(!dev->mirror);
 	pthread_mutex_lock(&c->devs_lock);
 	shared = cb->link.next != cb->link.prev || !list_empty(&dev->closed);
 	pthread_mutex_unlock(&c->devs_lock);
 	if (shared)
 		return -EBUSY;
-	wait_until_idle(dev);
+	dev_flush_stop(dev);
 	if (!dirty && dev_unwritten(dev)) {
-		on_worker(c, dev->flush.worker->loop, cache_dev_attach, dev);
+		dev_flush_go(dev);
 		return -EBUSY;
 	}
 	lost = drop_all(dev);
@@ -408,7 +417,7 @@ int cache_forget(struct blk *blk, bool dirty)
 			 "ours to write any more",
 			 blk->path ? blk->path : "?", (unsigned long long)lost);
 	stable_trust(dev); /* what was in doubt was of them */
-	on_worker(c, dev->flush.worker->loop, cache_dev_attach, dev);
+	dev_flush_go(dev);
 	return 0;
 }
 
@@ -434,7 +443,7 @@ void cache_close(struct blk *blk)
 	}
 	dev->closing = true; /* who opens it anew waits */
 	pthread_mutex_unlock(&c->devs_lock);
-	wait_until_idle(dev);
+	dev_flush_stop(dev);
 	uint64_t lost = drop_all(dev);
 	if (lost)
 		log_error("%s: closed with %llu blocks that could not be written back: LOST",

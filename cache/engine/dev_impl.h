@@ -13,6 +13,7 @@
 
 struct cache_dev;
 struct cache_io;
+struct cache_mirror;
 struct cache_slot;
 
 /*
@@ -156,6 +157,7 @@ struct cache_dev {
 	} io[IO_SORTS];
 	uint64_t failing_until_ns; /* atomic: write-back has failed lately; 0: it has not */
 	bool has_budget;	   /* ->budget is one of the cache's */
+	struct cache_mirror *mirror; /* or NULL; changes while nobody is at work: mirror_dev.c */
 };
 
 /* What a write that is acknowledged before it is on stable storage has to look at: usually 0. */
@@ -164,6 +166,7 @@ enum {
 	HOW_WAIT = 1 << 1,    /* there is no record yet of what is dirty: it waits for that */
 	HOW_STABLE = 1 << 2,  /* ... and none can be made: as if the device were write-through */
 	HOW_DOUBT = 1 << 3,   /* an earlier daemon has lost data: SYNC and FUA fail */
+	HOW_MIRROR = 1 << 4,  /* it is mirrored: a write asks dev->mirror */
 };
 
 struct cache_blk {
@@ -290,6 +293,10 @@ void dev_slot_write(struct cache_dev *dev, const char *store_id);
  * is made when there is none. 0 or -errno. A thread that may block. A worker may use @cb at once.
  */
 int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower) must_check;
+/* Waits until nothing is written back any more without an owner, nor read ahead, and none of that
+ * begins before dev_flush_go(). A thread that may block; no request is in flight. */
+void dev_flush_stop(struct cache_dev *dev);
+void dev_flush_go(struct cache_dev *dev);
 /* blk_ops.forget, blk_ops.close. */
 int cache_forget(struct blk *blk, bool dirty);
 void cache_close(struct blk *blk);
@@ -346,6 +353,15 @@ void stable_left(struct cache_dev *dev);
 
 /* Raises an epoch to @to, unless it is there already. */
 void epoch_raise(_Atomic uint64_t *what, uint64_t to);
+
+/* ---- mirrored.c ------------------------------------------------------------------------------ */
+bool mirror_keeps_slow(struct cache_dev *dev, struct partition *p, struct block *b);
+/* Must @b, which is indexed, stay in the cache for the sake of a mirror? Lock held. */
+static inline bool mirror_keeps(struct partition *p, struct block *b)
+{
+	return unlikely(block_priv(p, b)->mirrored) &&
+	       mirror_keeps_slow(p->node->cache->dev_of[block_priv(p, b)->dev], p, b);
+}
 
 /* ---- stable.c -------------------------------------------------------------------------------- */
 /* Of a device that nobody uses yet: its epochs, and the SYNCs of its lower device. */
@@ -404,6 +420,8 @@ static inline bool record_stops(const struct blk_req *req, uint8_t how)
 /* record_stops() @req: false: it fails. Else within a pass of it, no lock held: makes it wait until
  * the record is there, when it is not yet. */
 bool record_wait(struct cache_dev *dev, struct blk_req *req, uint8_t how) must_check;
+/* It is mirrored from now on, or no more: for all who have it open, and come. */
+void record_mirrored(struct cache_dev *dev, bool mirrored);
 /* cache_lost() */
 int record_lost(struct cache_dev *dev, const char *why) must_check;
 /* Something has been written back. Any thread. */

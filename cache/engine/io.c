@@ -165,6 +165,7 @@ struct cache_io *io_get(struct cache_dev *dev, enum io_kind kind)
 	io->scratch = io->spare = NULL;
 	io->started_ns = 0;
 	io->failing = false;
+	io->gen = 0;
 	return io;
 }
 

@@ -31,6 +31,7 @@ struct cache_io {
 	uint8_t pace;		/* FLUSH without an owner, first of its write: for pace_end() */
 	uint8_t run;		/* FLUSH: block.run of all its blocks */
 	bool failing;		/* ... and whether they failed alone before */
+	uint64_t gen;		/* ... the mirror's newest generation when it began; 0: none */
 	void *scratch;		/* FILL: where holes are read to */
 	void *spare;		/* memory for that, of spare_len bytes, while it is built */
 	uint32_t spare_len;

@@ -20,7 +20,9 @@ enum op_stage {
 	OP_CAW_FILL,
 	OP_FLUSH,      /* write back what is dirty in the range */
 	OP_STABLE,     /* then SYNC the lower device */
+	OP_MIRROR,     /* a WRITE, committed: until its mirror says that it may be answered */
 	OP_EXCL_WAIT,  /* DISCARD, ZERO, atomic WRITE: earlier exclusive ranges first */
+	OP_EXCL_MIRROR, /* then what a mirror keeps of the range */
 	OP_EXCL_DRAIN, /* then I/O in flight in the range */
 	OP_EXCL_HIDE,  /* then what is clean there leaves the cache */
 	OP_EXCL_LOWER, /* then the lower device */
@@ -259,6 +261,8 @@ bool stage_prepare(struct blk_req *req);
 bool stage_commit(struct blk_req *req);
 bool stage_commit_on(struct blk_req *req); /* has waited, or was forwarded */
 bool stage_caw(struct blk_req *req);
+/* mirror.c */
+bool stage_mirror(struct blk_req *req);
 /* sync.c */
 bool cache_sync(struct blk *blk, struct blk_req *req);
 bool stage_sync(struct blk_req *req);

@@ -4,6 +4,8 @@
  * nobody starts to fill, commit or flush there.
  *
  *   wait    for earlier exclusive ranges that overlap
+ *   mirror  until the device's mirror, if it has one, keeps nothing of the range: what is dirty
+ *           there is written back
  *   drain   until no I/O is in flight in the range and no request pins its keys; dirty blocks that
  *           reach over an edge of the range are flushed, so that dropping them loses nothing
  *   hide    what is clean in the range leaves the cache: a process that dies while the lower device
@@ -26,7 +28,7 @@
  * that is dirty in its range is written back first, and nothing of it is in the cache then: so
  * nothing older follows, not even where the process dies.
  */
-#include "cache/engine/io_impl.h"
+#include "cache/engine/mirror_impl.h"
 #include "cache/engine/reclaim_impl.h"
 #include "cache/engine/span.h"
 
@@ -158,6 +160,32 @@ static bool excl_over(struct cache_dev *dev, struct blk_req *req, const struct s
 	return sync_begin(req);
 }
 
+static void touch_part(struct cache_dev *dev, struct partition *p, const struct span *s, void *arg)
+{
+	leaf_lock(&p->lock);
+	leaf_unlock(&p->lock);
+}
+
+/* Within a pass of @req: true when the mirror keeps nothing of the range. Else it waits. */
+static bool mirror_leaves(struct cache_mirror *m, struct blk_req *req, const struct span *s)
+{
+	struct cache_io *excl = req->drv;
+	const uint64_t rooms = mirror_rooms(m);
+	uint64_t block;
+
+	/* Who commits has not seen yet that the range is ours, or it will not: either way it has
+	 * told the mirror once it has given its partition back. */
+	if (!excl->again)
+		span_parts(m->dev, s, touch_part, NULL);
+	excl->again = true;
+	if (!m->ops->any(m->arg, s->first, s->end, &block))
+		return true;
+	if (block >= s->end ||
+	    flush_pass(m->dev, req, block, MIN(block + LEAF_VISITS, s->end), UINT64_MAX, true))
+		mirror_await_room(m, req, rooms);
+	return false;
+}
+
 /* The lower device writes from where the data lies: as one, and stable if that is wanted. The
  * blocks of blk_write_prepare() are @io's then, and go when it is over. */
 static int lend_data(struct cache_io *io, struct blk_req *req)
@@ -245,7 +273,10 @@ bool stage_excl(struct blk_req *req)
 		if (op->flags & OP_F_LOWERED)
 			return excl_over(dev, req, &s, 0);
 		op_pass_begin(req);
-		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end)) {
+		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end))
+			op->stage = OP_EXCL_MIRROR;
+		if (op->stage == OP_EXCL_MIRROR &&
+		    (!dev->mirror || mirror_leaves(dev->mirror, req, &s))) {
 			op->stage = OP_EXCL_DRAIN;
 			span_walk_init(&((struct cache_io *)req->drv)->walk, dev, &s);
 		}

@@ -6,7 +6,7 @@
  * for without a lock first. What is not complete is loaded (with the keys pinned, so that the
  * second look finds everything), then looked at again.
  */
-#include "cache/engine/io_impl.h"
+#include "cache/engine/mirror_impl.h"
 #include "cache/engine/reclaim_impl.h"
 #include "events/probe.h"
 
@@ -34,7 +34,7 @@ static inline void append_run(const struct partition *p, struct frags *f, uint32
 static __attribute__((noinline)) bool asked_for(struct partition *p, struct block *b)
 {
 	bool mark = b->flags & BLOCK_MARK;
-	b->flags &= (uint8_t) ~(BLOCK_READAHEAD | BLOCK_MARK);
+	b->flags &= (uint8_t)~BLOCK_SPECIAL;
 	p->stats.ra_used++;
 	metric_inc(M_cache_readahead_used);
 	return mark;
@@ -69,8 +69,13 @@ static inline_always bool gather_blocks(struct partition *p, struct frags *f, ui
 				there = false;
 				break;
 			}
-			if (unlikely(b->flags & (BLOCK_READAHEAD | BLOCK_MARK)))
+			if (unlikely(b->flags & BLOCK_SPECIAL)) {
+				if (block_hidden(b)) {
+					there = false;
+					break;
+				}
 				*mark |= asked_for(p, b);
+			}
 			policy_hit(&p->policy, hash, b);
 			atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
 			b++;
@@ -200,6 +205,14 @@ static bool read_over(struct blk_req *req, const struct cache_range *r, int stat
 	return true;
 }
 
+/* Until all of it may be shown. False: that comes later. */
+static bool await_shown(struct cache_mirror *m, struct blk_req *req, const struct cache_range *r)
+{
+	op_pass_begin(req);
+	(void)mirror_shown(m, req, r);
+	return op_pass_end(req);
+}
+
 bool stage_read(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
@@ -245,6 +258,8 @@ bool stage_read(struct blk_req *req)
 			return read_over(req, &r, 0);
 		if (read_gather(dev, req, &r, false, &err) || err)
 			return read_over(req, &r, err);
+		if (dev->mirror && !await_shown(dev->mirror, req, &r))
+			return op_waits(req);
 	}
 }
 
@@ -352,7 +367,7 @@ static UNLOCKED_LOOK struct block *probe(struct partition *p, uint64_t hash, uin
 	return NULL;
 found:;
 	const uint32_t from = within >> SECTOR_SHIFT, sectors = len >> SECTOR_SHIFT;
-	if (unlikely(b->flags & (BLOCK_READAHEAD | BLOCK_MARK)) ||
+	if (unlikely(b->flags & BLOCK_SPECIAL) ||
 	    policy_tells(&p->policy, hash, b))
 		return NULL;
 	if (likely(!p->maps))

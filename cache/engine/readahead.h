@@ -11,6 +11,7 @@
 #ifndef CACHE_ENGINE_READAHEAD_H
 #define CACHE_ENGINE_READAHEAD_H
 
+#include "cache/memory/block.h"
 #include "cache/memory/lock.h"
 
 struct cache_dev;
@@ -34,8 +35,27 @@ struct readahead {
 /* Header flags of blocks (beside the policy's). */
 enum {
 	BLOCK_READAHEAD = 0x10, /* loaded ahead and not asked for yet */
-	BLOCK_MARK = 0x20,	/* whoever asks for it loads the next step */
+	BLOCK_MARK = 0x20,	/* whoever asks for it loads the next step; with READAHEAD only */
+	/* The mark alone: it may not be shown yet (mirrored.c). So a hit tests for three things
+	 * at once. */
+	BLOCK_HIDDEN = BLOCK_MARK,
+	BLOCK_SPECIAL = BLOCK_READAHEAD | BLOCK_MARK,
 };
+
+/* The partition's lock is held, here and below. */
+static inline bool block_hidden(const struct block *b)
+{
+	return (b->flags & BLOCK_SPECIAL) == BLOCK_HIDDEN;
+}
+static inline void block_hide(struct block *b)
+{
+	b->flags = (uint8_t)((b->flags & ~BLOCK_SPECIAL) | BLOCK_HIDDEN);
+}
+/* It is hidden, and is so no longer. */
+static inline void block_show(struct block *b)
+{
+	b->flags &= (uint8_t)~BLOCK_SPECIAL;
+}
 
 void readahead_init(struct readahead *ra);
 /* Decides what to load after a read of @len bytes at @offset has missed (@mark: has found a mark).

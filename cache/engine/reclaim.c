@@ -18,7 +18,8 @@ static bool evictable(void *arg, struct block *b)
 	const struct block_priv *bp = block_priv(p, b);
 	uint32_t unseen = 1;
 	/* Whoever finds it without the lock, and is late, finds it without references. */
-	return !bp->op_pins && !bp->io && atomic_compare_exchange_strong(&b->refs, &unseen, 0);
+	return !bp->op_pins && !bp->io && !mirror_keeps(p, b) &&
+	       atomic_compare_exchange_strong(&b->refs, &unseen, 0);
 }
 
 /* A block on its way to a wire can leave the index; its block comes back with the last
@@ -26,7 +27,7 @@ static bool evictable(void *arg, struct block *b)
 static bool condemnable(void *arg, struct block *b)
 {
 	struct partition *p = arg;
-	return !block_priv(p, b)->op_pins && !block_priv(p, b)->io;
+	return !block_priv(p, b)->op_pins && !block_priv(p, b)->io && !mirror_keeps(p, b);
 }
 
 /* After so many laps over all blocks in vain there is nothing to be had. */

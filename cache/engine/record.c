@@ -58,7 +58,7 @@ static void set_bits(struct cache_blk *cb, uint8_t bits)
 	/* HOW_THROUGH may change at any time. What is gone in between is no harm: each order of the
 	 * two makes writers wait, or is decided by the lock. */
 	atomic_fetch_or(&cb->how, bits);
-	atomic_fetch_and(&cb->how, bits | HOW_THROUGH);
+	atomic_fetch_and(&cb->how, bits | HOW_THROUGH | HOW_MIRROR);
 }
 
 /* Lock held. */
@@ -368,13 +368,26 @@ void record_enter(struct cache_dev *dev, struct cache_blk *cb)
 	BUG_ON(!cb->blk.ops || cb->dev != dev);
 	leaf_lock(&r->lock);
 	list_add_tail(&r->shells, &cb->recorded);
-	set_bits(cb, bits_of(r->state));
+	set_bits(cb, bits_of(r->state) | (dev->mirror ? HOW_MIRROR : 0));
 	if (atomic_load(&dev->cache->drains_through))
 		atomic_fetch_or(&cb->how, HOW_THROUGH);
 	const bool look = r->found;
 	leaf_unlock(&r->lock);
 	if (look) /* an earlier process's: is it clean? Then it goes before long */
 		look_soon(dev);
+}
+
+void record_mirrored(struct cache_dev *dev, bool mirrored)
+{
+	struct cache_blk *cb;
+
+	leaf_lock(&dev->record.lock);
+	list_for_each(cb, &dev->record.shells, recorded)
+		if (mirrored)
+			atomic_fetch_or(&cb->how, HOW_MIRROR);
+		else
+			atomic_fetch_and(&cb->how, (uint8_t)~HOW_MIRROR);
+	leaf_unlock(&dev->record.lock);
 }
 
 void record_leave(struct cache_dev *dev, struct cache_blk *cb)

@@ -34,6 +34,9 @@ static bool move_dirty(struct partition *p, struct block *from, uint32_t *visits
 	t->failed_ms = f->failed_ms;
 	t->fails = f->fails;
 	t->run = f->run;
+	t->mirrored = f->mirrored;
+	if (block_hidden(from))
+		block_hide(to);
 	t->dirty_since_ns = f->dirty_since_ns;
 	t->dirty_epoch = f->dirty_epoch;
 	policy_inherit(to, from);
@@ -59,7 +62,7 @@ static bool block_goes(struct partition *p, struct block *b, uint32_t *visits, u
 		part_retire(p, b);
 		return true;
 	case BLOCK_CLEAN:
-		if (bp->io || bp->op_pins)
+		if (bp->io || bp->op_pins || mirror_keeps(p, b))
 			return false;
 		block_leaves(p, b);
 		policy_forget(&p->policy, b);

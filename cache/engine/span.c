@@ -113,6 +113,7 @@ void span_drop_page(struct cache_dev *dev, struct partition *p, struct block *b,
 {
 	struct block_priv *bp = block_priv(p, b);
 	if (bp->io || bp->op_pins || (d->clean_only && b->state != BLOCK_CLEAN) ||
+	    (d->clean_only && mirror_keeps(p, b)) ||
 	    (d->stable_only &&
 	     bp->written > atomic_load_explicit(&dev->stable, memory_order_relaxed)))
 		return;

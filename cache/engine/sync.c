@@ -341,6 +341,14 @@ static bool sync_over(struct blk_req *req, int status)
 	if (unlikely(atomic_load_explicit(&dev->maybe_lost, memory_order_relaxed)) &&
 	    req->op == BLK_SYNC && !status)
 		status = -EIO;
+	if (unlikely(req->op != BLK_SYNC && req->drv) && !status) { /* its generation, write.c */
+		op_of(req)->stage = OP_MIRROR;
+		op_of(req)->flags = 0;
+		op_of(req)->queue = 0;
+		return op_step(req);
+	}
+	if (req->op != BLK_SYNC)
+		req->drv = NULL;
 	req->status = status;
 	return true;
 }

@@ -8,8 +8,8 @@
  *
  * COMPARE AND WRITE loads its range like a read, then compares and swaps in one critical section.
  */
-#include "cache/engine/io_impl.h"
 #include "cache/engine/ahead.h"
+#include "cache/engine/mirror_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
 
@@ -427,8 +427,28 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 	return much;
 }
 
-/* The write is visible. Acknowledge it, or make it stable first. */
-static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how, bool much)
+/* How a write that is not simply acknowledged goes on. */
+static __attribute__((noinline)) bool committed_slowly(struct blk_req *req, uint8_t how,
+						       uint64_t gen, bool much)
+{
+	struct cache_mirror *m = cache_dev_of(req->blk)->mirror;
+
+	if (!(how & HOW_MIRROR))
+		return sync_begin(req);
+	/* The store has it first, where that is asked for, and where the mirror waits for that. */
+	if (m->ops->committed(m->arg) || (req->flags & BLK_F_FUA) ||
+	    (how & (HOW_THROUGH | HOW_STABLE))) {
+		req->drv = (void *)(uintptr_t)gen;
+		return sync_begin(req);
+	}
+	flusher_wake(cache_dev_of(req->blk), much);
+	return mirror_answers(req, gen);
+}
+
+/* The write is visible. Acknowledge it, or make it stable first. @gen: HOW_MIRROR: of its first
+ * block. */
+static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how, uint64_t gen,
+		      bool much)
 {
 	lockset_wake(ls);
 	if (req->flags & BLK_F_FROM) {
@@ -437,13 +457,13 @@ static bool committed(struct blk_req *req, const struct lockset *ls, uint8_t how
 	}
 	req->status = 0;
 	metric_inc(M_cache_writes);
-	if ((req->flags & BLK_F_FUA) || unlikely(how & (HOW_THROUGH | HOW_STABLE)))
-		return sync_begin(req);
+	if ((req->flags & BLK_F_FUA) || unlikely(how & (HOW_THROUGH | HOW_STABLE | HOW_MIRROR)))
+		return committed_slowly(req, how, gen, much);
 	flusher_wake(cache_dev_of(req->blk), much);
 	return true;
 }
 
-/* The store is in doubt, or it is aborted. No pass, and nothing has happened. */
+/* The store is in doubt, a mirror has failed, or it is aborted. No pass, nothing has happened. */
 static bool commit_fails(struct blk_req *req, struct frags *f, int status)
 {
 	op_of(req)->pending = 0;
@@ -456,6 +476,24 @@ static bool commit_fails(struct blk_req *req, struct frags *f, int status)
 	return true;
 }
 
+/* It cannot be committed now: within a pass it waits until that may be so. False: it fails. */
+static __attribute__((noinline)) bool commit_waits(struct cache_dev *dev, struct blk_req *req,
+						   uint8_t how, bool stopped, int mirror,
+						   const struct cache_range *r, uint64_t rooms)
+{
+	if (stopped)
+		return record_wait(dev, req, how);
+	if (mirror && mirror != -EAGAIN)
+		return false;
+	if (mirror) {
+		cache_mirror_write_all(dev->mirror);
+		mirror_await_room(dev->mirror, req, rooms);
+	} else {
+		excl_join(dev, req, r);
+	}
+	return true;
+}
+
 bool stage_commit(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
@@ -465,6 +503,8 @@ bool stage_commit(struct blk_req *req)
 	struct lockset ls;
 	struct unheard unheard = { 0 };
 	bool much = false;
+	uint64_t rooms = 0, gen = 0;
+	int rc = 0;
 	uint8_t how;
 
 	lockset_build(&ls, dev, &r);
@@ -478,21 +518,26 @@ bool stage_commit(struct blk_req *req)
 		how = cache_how(req->blk);
 		bool stopped = unlikely(how) && record_stops(req, how);
 		bool blocked = stopped || excl_blocks(dev, r.first, r.n);
+		if (!blocked && unlikely(how & HOW_MIRROR)) {
+			rooms = mirror_rooms(dev->mirror);
+			rc = mirror_admits(dev->mirror, &r, &gen);
+			blocked = rc != 0;
+		}
 		if (!blocked)
 			much = commit_range(dev, &r, &ls, f, 0, &unheard);
+		if (unlikely(gen))
+			mirror_committed(dev->mirror, &r);
 		lockset_unlock(&ls);
 		if (!blocked)
 			break;
-		if (stopped && !record_wait(dev, req, how))
-			return commit_fails(req, f, -EIO);
-		if (!stopped)
-			excl_join(dev, req, &r);
+		if (!commit_waits(dev, req, how, stopped, rc, &r, rooms))
+			return commit_fails(req, f, rc && rc != -EAGAIN ? rc : -EIO);
 		if (!op_pass_end(req))
 			return op_waits(req);
 	}
 	frags_forget(f);
 	shadows_hear(dev, &r, &unheard);
-	return committed(req, &ls, how, much);
+	return committed(req, &ls, how, gen, much);
 }
 
 bool stage_commit_on(struct blk_req *req)
@@ -692,8 +737,10 @@ bool stage_caw(struct blk_req *req)
 	struct cache_op *op = op_of(req);
 	struct unheard unheard = { 0 };
 	struct lockset ls;
-	bool much = false, stopped = false;
+	bool much = false, stopped = false, hidden = false;
+	uint64_t rooms = 0, gen = 0;
 	uint8_t how = cache_how(req->blk);
+	int rc = 0;
 
 	/* It is never forwarded. So who aborts it does so where it waits, and op_waits() is not
 	 * needed. */
@@ -717,20 +764,32 @@ bool stage_caw(struct blk_req *req)
 		enum fill_result got = range_fill(dev, req, &r);
 		if (got == FILL_COMPLETE) {
 			lockset_lock(&ls);
+			how = cache_how(req->blk);
+			hidden = unlikely(how & HOW_MIRROR) && mirror_hides(dev, &r);
 			if (excl_blocks(dev, r.first, r.n))
 				got = FILL_BLOCKED;
-			else
+			else if (likely(!hidden))
 				same = compare_range(dev, &r, f);
-			how = cache_how(req->blk);
 			stopped = same == req->len && unlikely(how) && record_stops(req, how);
-			if (same == req->len && !stopped)
+			rc = 0;
+			if (same == req->len && !stopped && unlikely(how & HOW_MIRROR)) {
+				rooms = mirror_rooms(dev->mirror);
+				rc = mirror_admits(dev->mirror, &r, &gen);
+			}
+			if (same == req->len && !stopped && !rc)
 				much = commit_swap(dev, &r, &ls, f, &unheard);
+			if (unlikely(gen))
+				mirror_committed(dev->mirror, &r);
 			lockset_unlock(&ls);
 		}
-		if (unlikely(stopped)) { /* compared again afterwards */
-			stopped = false;
-			if (!record_wait(dev, req, how))
-				op->error = -EIO;
+		if (unlikely(stopped || rc || (hidden && got == FILL_COMPLETE))) {
+			/* Compared again afterwards. */
+			if (hidden)
+				(void)mirror_shown(dev->mirror, req, &r);
+			else if (!commit_waits(dev, req, how, stopped, rc, &r, rooms))
+				op->error = rc && rc != -EAGAIN ? rc : -EIO;
+			stopped = hidden = false;
+			rc = 0;
 			if (!op_pass_end(req))
 				return false;
 			continue;
@@ -740,7 +799,7 @@ bool stage_caw(struct blk_req *req)
 			frags_forget(f);
 			shadows_hear(dev, &r, &unheard);
 			range_unpin(dev, req, &r);
-			return committed(req, &ls, how, much);
+			return committed(req, &ls, how, gen, much);
 		}
 		if (same != UINT64_MAX) {
 			req->miscompare = same;

@@ -15,8 +15,8 @@
  * after 1 s, 2 s, and so on up to 32 s (block.fails). Others are never merged with it, and go on
  * being merged with each other.
  */
-#include "cache/engine/io_impl.h"
 #include "cache/engine/ahead.h"
+#include "cache/engine/mirror_impl.h"
 #include "cache/engine/reclaim_impl.h"
 #include "cache/memory/layout.h"
 
@@ -93,6 +93,15 @@ static void out_of_hand(struct partition *p, struct block *b, uint32_t from, uin
 	sector_map_clear(page_in_io(p, b), from, to);
 }
 
+static bool dirty_outside(struct partition *p, struct block *b, uint32_t from, uint32_t to)
+{
+	const uint32_t sectors = p->node->cache->geo.sectors;
+	const uint64_t *dirty = block_dirty(p, b);
+
+	return sector_map_find(dirty, 0, from, true) < from ||
+	       sector_map_find(dirty, to, sectors, true) < sectors;
+}
+
 /* How a write of one or several flushes has ended. */
 struct flush_end {
 	int status;
@@ -131,12 +140,14 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 					 block_failed(block_priv(p, cur), e->blocks, e->now_ns));
 		else
 			block_priv(p, cur)->run = block_priv(p, cur)->fails = 0;
+		const bool part = (owner || io->gen) && dirty_outside(p, b, from, to);
+
 		/* The rest may go out by somebody else's hand, without FUA. (The
 		 * owner's op is on this loop.) */
-		if (owner && (sector_map_find(block_dirty(p, b), 0, from, true) < from ||
-			      sector_map_find(block_dirty(p, b), to, dev->cache->geo.sectors,
-					      true) < dev->cache->geo.sectors))
+		if (part && owner)
 			op_of(owner)->flags |= OP_F_OTHERS;
+		if (part || dirty)
+			io->idx[i] = BLOCK_NONE; /* not all of it: nothing to tell its mirror */
 		if (cur != b) {
 			/* Replaced meanwhile; what it holds of us is its own
 			 * business unless we failed. */
@@ -230,6 +241,8 @@ static void flush_done(struct blk_req *lower)
 		e.blocks += next->nblocks;
 	for (next = io; next; next = next->behind)
 		flush_settle(next, &e, &waiters);
+	for (next = io; unlikely(io->gen) && next; next = next->behind)
+		mirror_stored(dev->mirror, next);
 	if (e.status)
 		note_failure(dev, io, &e);
 	else if (unlikely(__atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED)))
@@ -291,6 +304,8 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 
 	if (how->own || how->apart)
 		end = block + 1;
+	if (unlikely(dev->mirror)) /* of all that has changed in this partition */
+		io->gen = dev->mirror->ops->newest(dev->mirror->arg);
 	/* No more than the lock may be had for, here and when it is over. What goes on behind is
 	 * the next run of the same write. */
 	for (; block + n < end && n < LEAF_VISITS; n++) {
@@ -387,6 +402,8 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner, struct fl
 	room->writes -= room->writes > 0;
 	room->bytes -= MIN(room->bytes, lead->req.len);
 	room->runs -= MIN(room->runs, runs);
+	if (unlikely(lead->gen)) /* a mirror is told what is stable */
+		lead->req.flags |= BLK_F_FUA;
 	if (owner) {
 		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
 		lead->req.flags |= owner->op == BLK_SYNC ? 0 : BLK_F_FUA;
