@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * See mirror_channel.h. What any thread has queued leaves by its loop, at the end of an iteration:
+ * there the frames get their codes, in the order of their sending, and one sendmsg() takes them.
+ *
+ * At most one message is posted to the loop at a time. Who finds `closed` posts none, so the last
+ * one says so.
+ */
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "events/metrics.h"
+#include "tgtd/cluster/live/mirror_channel.h"
+
+#define FRAME_MAX (MIRROR_HEAD_MAX + MIRROR_DATA_MAX)
+#define BUF_MIN KiB(64)
+#define BUF_IDLE KiB(256)  /* more is given back when a frame of that size is done */
+#define READ_TURN KiB(512) /* then others of the loop have a turn */
+#define IOVS 64
+
+struct mirror_buf *mirror_buf_new(size_t frame)
+{
+	struct mirror_buf *b = malloc(sizeof(*b) + frame + MIRROR_CODE);
+
+	if (!b)
+		return NULL;
+	list_init(&b->link);
+	b->len = frame + MIRROR_CODE;
+	b->sent = 0;
+	b->coded = false;
+	return b;
+}
+
+static void bufs_free(struct list *bufs)
+{
+	struct mirror_buf *b, *tmp;
+
+	list_for_each_safe(b, tmp, bufs, link) {
+		list_del(&b->link);
+		free(b);
+	}
+}
+
+/* With the lock. */
+static bool channel_posts(struct mirror_channel *c)
+{
+	if (c->posted || c->closed)
+		return false;
+	c->posted = true;
+	return true;
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+static void channel_shut(struct mirror_channel *c)
+{
+	struct list left = LIST_INIT(left);
+	int fd;
+
+	pthread_mutex_lock(&c->lock);
+	c->refuses = true;
+	list_splice_tail(&left, &c->queue);
+	fd = c->fd;
+	c->fd = -1;
+	pthread_mutex_unlock(&c->lock);
+	if (c->lfd.loop) {
+		fd = c->lfd.fd;
+		loop_fd_del(&c->lfd);
+	}
+	if (fd >= 0)
+		close(fd);
+	list_splice_tail(&left, &c->sending);
+	bufs_free(&left);
+	atomic_store(&c->waiting, 0);
+	free(c->buf);
+	c->buf = NULL;
+	c->size = c->have = 0;
+}
+
+static void channel_fails(struct mirror_channel *c, const char *why)
+{
+	channel_shut(c);
+	c->ops->failed(c, why);
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+static void channel_takes(struct mirror_channel *c)
+{
+	pthread_mutex_lock(&c->lock);
+	list_splice_tail(&c->sending, &c->queue);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static unsigned channel_gathers(struct mirror_channel *c, struct iovec *iov, bool *bad)
+{
+	struct mirror_buf *b;
+	unsigned n = 0;
+
+	list_for_each(b, &c->sending, link) {
+		const size_t frame = b->len - MIRROR_CODE;
+
+		if (n == IOVS)
+			break;
+		if (!b->coded && !mirror_coder_make(&c->out, b->bytes, frame, b->bytes + frame)) {
+			*bad = true;
+			return 0;
+		}
+		b->coded = true;
+		iov[n++] = (struct iovec){ b->bytes + b->sent, b->len - b->sent };
+	}
+	return n;
+}
+
+static void channel_sent(struct mirror_channel *c, size_t n)
+{
+	size_t left;
+
+	counter_add(&c->writes, 1);
+	counter_add(&c->bytes_out, n);
+	metric_add(M_mirror_bytes_sent, n);
+	left = atomic_fetch_sub(&c->waiting, n) - n;
+	while (n) {
+		struct mirror_buf *b = list_first(&c->sending, struct mirror_buf, link);
+		const size_t part = MIN(n, b->len - b->sent);
+
+		b->sent += part;
+		n -= part;
+		if (b->sent == b->len) {
+			counter_add(&c->frames_out, 1);
+			metric_inc(M_mirror_frames_sent);
+			list_del(&b->link);
+			free(b);
+		}
+	}
+	if (c->full && left < MIRROR_BACKLOG / 4) {
+		c->full = false;
+		c->ops->room(c);
+	}
+}
+
+static void channel_events(struct mirror_channel *c)
+{
+	const size_t waiting = atomic_load(&c->waiting);
+	const bool reads = !c->read_until || waiting <= c->read_until;
+
+	if (c->lfd.loop)
+		(void)loop_fd_modify(&c->lfd, (reads ? EPOLLIN : 0u) |
+						      (list_empty(&c->sending) ? 0u : EPOLLOUT));
+}
+
+static void channel_flushes(struct mirror_channel *c)
+{
+	struct iovec iov[IOVS];
+	bool bad = false;
+
+	channel_takes(c);
+	if (atomic_load(&c->waiting) > MIRROR_BACKLOG / 2)
+		c->full = true;
+	while (c->lfd.loop && !list_empty(&c->sending)) {
+		struct msghdr msg = { .msg_iov = iov };
+		ssize_t n;
+
+		msg.msg_iovlen = channel_gathers(c, iov, &bad);
+		if (bad) {
+			channel_fails(c, "libcrypto fails");
+			return;
+		}
+		n = sendmsg(c->lfd.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno != EAGAIN) {
+			channel_fails(c, strerror(errno));
+			return;
+		}
+		if (n < 0)
+			break;
+		channel_sent(c, (size_t)n);
+	}
+	channel_events(c);
+}
+
+static void channel_deferred(struct loop_deferred *d)
+{
+	struct mirror_channel *c = container_of(d, struct mirror_channel, flush);
+
+	if (c->lfd.loop)
+		channel_flushes(c);
+}
+
+bool mirror_channel_queue(struct mirror_channel *c, struct mirror_buf *b)
+{
+	const bool here = loop_current() == c->loop;
+	bool room, post = false, later = false;
+
+	pthread_mutex_lock(&c->lock);
+	room = atomic_load(&c->waiting) + b->len <= MIRROR_BACKLOG;
+	if (room && !c->refuses) {
+		atomic_fetch_add(&c->waiting, b->len);
+		list_add_tail(&c->queue, &b->link);
+		later = here && !c->closed;
+		post = !here && channel_posts(c);
+		b = NULL;
+	}
+	room = room || c->refuses;
+	pthread_mutex_unlock(&c->lock);
+	free(b);
+	if (later)
+		loop_defer(c->loop, &c->flush);
+	if (post)
+		loop_post(c->loop, &c->msg);
+	return room;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+/* The frame at @at, of which @n bytes are there. How long it is with its code, 0: more is needed;
+ * *@why: it fails. */
+static size_t channel_frame(struct mirror_channel *c, const uint8_t *at, size_t n, const char **why)
+{
+	size_t len;
+
+	if (n < MIRROR_HEAD)
+		return 0;
+	len = mirror_frame_length(at, FRAME_MAX);
+	if (!len)
+		*why = "what it sends is no frame";
+	if (!len || n < len + MIRROR_CODE)
+		return 0;
+	if (!mirror_coder_check(&c->in, at, len, at + len)) {
+		*why = "the code of a frame is wrong";
+		return 0;
+	}
+	*why = mirror_decode(&c->frame, at, len);
+	if (!*why)
+		*why = c->ops->frame(c, &c->frame);
+	counter_add(&c->frames_in, 1);
+	metric_inc(M_mirror_frames_received);
+	return *why ? 0 : len + MIRROR_CODE;
+}
+
+/* The whole frames in the buffer. False: it has failed, or was closed. */
+static bool channel_frames(struct mirror_channel *c)
+{
+	const char *why = NULL;
+	size_t at = 0, n;
+
+	while (c->lfd.loop && (n = channel_frame(c, c->buf + at, c->have - at, &why)))
+		at += n;
+	if (why && c->lfd.loop)
+		channel_fails(c, why);
+	if (!c->lfd.loop)
+		return false;
+	c->have -= at;
+	if (at && c->have)
+		memmove(c->buf, c->buf + at, c->have);
+	if (!c->have && c->size > BUF_IDLE) {
+		free(c->buf);
+		c->buf = NULL;
+		c->size = 0;
+	}
+	return true;
+}
+
+/* Room for the rest of what has begun. It grows with what has come: who only says that much will
+ * follow costs nothing. */
+static bool channel_has_room(struct mirror_channel *c)
+{
+	size_t size = MAX((size_t)BUF_MIN, c->size);
+	uint8_t *to;
+
+	if (c->buf && c->have < c->size)
+		return true;
+	if (c->buf)
+		size = MIN(2 * c->size, FRAME_MAX + MIRROR_CODE);
+	to = realloc(c->buf, size);
+	if (!to)
+		return false;
+	c->buf = to;
+	c->size = size;
+	return true;
+}
+
+static void channel_reads(struct mirror_channel *c)
+{
+	size_t turn = 0;
+
+	while (turn < READ_TURN) {
+		size_t asked;
+		ssize_t n;
+
+		if (!channel_has_room(c)) {
+			channel_fails(c, "no memory");
+			return;
+		}
+		asked = c->size - c->have;
+		n = recv(c->lfd.fd, c->buf + c->have, asked, MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			break;
+		if (n <= 0) {
+			channel_fails(c, n ? strerror(errno) : "the other side has ended it");
+			return;
+		}
+		counter_add(&c->bytes_in, (uint64_t)n);
+		metric_add(M_mirror_bytes_received, (uint64_t)n);
+		c->have += (size_t)n;
+		turn += (size_t)n;
+		if (!channel_frames(c))
+			return;
+		if ((size_t)n < asked ||
+		    (c->read_until && atomic_load(&c->waiting) > c->read_until))
+			break;
+	}
+	channel_events(c);
+}
+
+static void channel_fd_ready(struct loop_fd *lfd, uint32_t revents)
+{
+	struct mirror_channel *c = container_of(lfd, struct mirror_channel, lfd);
+
+	if (revents & EPOLLOUT)
+		channel_flushes(c);
+	if (c->lfd.loop && (revents & EPOLLIN))
+		channel_reads(c);
+	else if (c->lfd.loop && (revents & (EPOLLERR | EPOLLHUP)))
+		channel_fails(c, "the connection is broken");
+}
+
+/* ---- what others want of it ------------------------------------------------------------------ */
+static void channel_look(struct loop_msg *msg)
+{
+	struct mirror_channel *c = container_of(msg, struct mirror_channel, msg);
+	bool closes;
+	int fd;
+
+	pthread_mutex_lock(&c->lock);
+	c->posted = false;
+	closes = c->want_close;
+	fd = c->fd;
+	if (!closes)
+		c->fd = -1;
+	pthread_mutex_unlock(&c->lock);
+	if (closes) {
+		channel_shut(c);
+		loop_undefer(&c->flush);
+		pthread_mutex_lock(&c->lock);
+		closes = !c->posted; /* else that message comes */
+		c->closed = closes;
+		pthread_mutex_unlock(&c->lock);
+		if (closes)
+			c->ops->closed(c);
+		return;
+	}
+	if (fd >= 0) {
+		c->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = channel_fd_ready };
+		if (loop_fd_add(c->loop, &c->lfd)) {
+			close(fd);
+			channel_fails(c, "epoll refuses it");
+			return;
+		}
+	}
+	if (c->lfd.loop)
+		channel_flushes(c);
+}
+
+void mirror_channel_init(struct mirror_channel *c)
+{
+	pthread_mutex_init(&c->lock, NULL);
+	list_init(&c->queue);
+	list_init(&c->sending);
+	c->fd = -1;
+	c->msg.handle = channel_look;
+	loop_deferred_init(&c->flush, channel_deferred);
+}
+
+void mirror_channel_open(struct mirror_channel *c, int fd, const struct mirror_coder *out,
+			 const struct mirror_coder *in)
+{
+	bool post;
+
+	c->out = *out;
+	c->in = *in;
+	pthread_mutex_lock(&c->lock);
+	c->fd = fd;
+	post = channel_posts(c);
+	pthread_mutex_unlock(&c->lock);
+	if (post)
+		loop_post(c->loop, &c->msg);
+}
+
+void mirror_channel_close(struct mirror_channel *c)
+{
+	bool post;
+
+	pthread_mutex_lock(&c->lock);
+	c->want_close = true;
+	post = channel_posts(c);
+	pthread_mutex_unlock(&c->lock);
+	if (post)
+		loop_post(c->loop, &c->msg);
+}
+
+void mirror_channel_fini(struct mirror_channel *c)
+{
+	pthread_mutex_destroy(&c->lock);
+	mirror_coder_free(&c->out);
+	mirror_coder_free(&c->in);
+}

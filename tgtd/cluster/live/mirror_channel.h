@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * One connection of a link, after both ends have proved who they are: frames out and in, each with
+ * its code. See mirror_link.h; for the files of the link alone.
+ *
+ * A channel is on one loop, and lies in memory of its link's, which outlives it: until ops->closed.
+ */
+#ifndef TGTD_CLUSTER_LIVE_MIRROR_CHANNEL_H
+#define TGTD_CLUSTER_LIVE_MIRROR_CHANNEL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "tgtd/cluster/live/mirror_auth.h"
+
+/* A frame to be sent, with room for its code. */
+struct mirror_buf {
+	struct list link;
+	size_t len, sent; /* with the code */
+	bool coded;
+	/* Of mirror_link.c: */
+	struct mirror_out out;
+	void *slot;
+	uint64_t to; /* a link's id, 0: none was there */
+	unsigned channel;
+	uint8_t bytes[];
+};
+/* For a frame of @frame bytes; NULL: no memory. Freed by free(). Any thread. */
+struct mirror_buf *mirror_buf_new(size_t frame) must_check;
+
+struct mirror_channel;
+struct mirror_channel_ops {
+	/* All on its loop. NULL, or why @f may not come here: it fails. */
+	const char *(*frame)(struct mirror_channel *c, const struct mirror_frame *f);
+	void (*failed)(struct mirror_channel *c, const char *why); /* once; close it */
+	void (*room)(struct mirror_channel *c);	  /* MIRROR_BACKLOG / 2 -> MIRROR_BACKLOG / 4 */
+	void (*closed)(struct mirror_channel *c); /* as the last thing */
+};
+
+struct mirror_channel {
+	struct loop *loop;
+	const struct mirror_channel_ops *ops;
+	unsigned index;
+	/* Nothing is read while more than this waits to be sent; 0: it is read always. */
+	size_t read_until;
+
+	/* Under the lock. */
+	pthread_mutex_t lock;
+	struct list queue; /* mirror_buf.link */
+	bool posted, want_close, closed, refuses;
+	int fd; /* not begun with; -1 */
+
+	_Atomic size_t waiting; /* bytes queued and not taken by the socket */
+	uint64_t frames_out, frames_in, bytes_out, bytes_in, writes; /* its loop counts */
+
+	/* Its loop's, once it has begun. */
+	struct loop_msg msg;
+	struct loop_deferred flush;
+	struct loop_fd lfd;  /* loop NULL: not open */
+	struct list sending; /* taken from the queue, in part perhaps */
+	struct mirror_coder out, in;
+	uint8_t *buf;
+	size_t size, have; /* of buf */
+	bool full;	   /* waiting was beyond half */
+	struct mirror_frame frame;
+};
+
+/* Zeroed by the caller; loop, ops, index and read_until are set. Any thread. */
+void mirror_channel_init(struct mirror_channel *c);
+/* From now on it has @fd, and the coders, which the caller gives away. Once. Any thread. */
+void mirror_channel_open(struct mirror_channel *c, int fd, const struct mirror_coder *out,
+			 const struct mirror_coder *in);
+/* @b is the channel's; dropped where it has failed. False: too much waits, and @b is freed: the
+ * link is to end. Also before mirror_channel_open(). Any thread. */
+bool mirror_channel_queue(struct mirror_channel *c, struct mirror_buf *b) must_check;
+/* ops->closed(), later. May be repeated. Any thread. */
+void mirror_channel_close(struct mirror_channel *c);
+/* After ops->closed(). */
+void mirror_channel_fini(struct mirror_channel *c);
+
+#endif
