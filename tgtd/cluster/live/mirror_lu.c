@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* See mirror_lu.h. */
+#include "tgtd/cluster/live/mirror_lu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cache/blk/blk.h"
+#include "cache/memory/lock.h"
+#include "events/clock.h"
+#include "events/log.h"
+#include "events/metrics.h"
+
+#define TICK_NS (50 * NSEC_PER_MSEC)
+/* What is under way; what is begun anew when a session fails meanwhile; a few OPENs. */
+#define OUTS (2 * MIRROR_WINDOW + 8)
+#define SAYS 8
+#define SECTOR_LOG 9
+
+struct lu_out {
+	unsigned peer, channel;
+	struct mirror_frame frame;
+};
+struct lu_advance {
+	uint64_t block, gen;
+};
+
+/* What the rules have asked for. */
+struct lu_notes {
+	struct lu_advance *advance; /* [advances] */
+	uint32_t nadvance;
+	bool all; /* more than there is room for: all who wait look again */
+	bool room, write_all, set;
+	struct gw_mirror object;
+	unsigned nsay;
+	struct lu_say {
+		int level;
+		char text[160];
+	} say[SAYS];
+};
+
+struct mirror_lu {
+	struct mirror_lu_conf conf;
+	const struct mirror_lu_ops *ops;
+	void *arg;
+	struct cache_mirror *cache;
+	uint32_t advances;
+	struct leaf_lock lock;
+	/* Under it. */
+	struct mirror_owner *rules;
+	struct lu_notes *notes; /* those that are being written */
+	struct lu_out *out;	/* [OUTS], a ring */
+	unsigned outs, first;
+	unsigned lost; /* frames to this peer + 1 were too many: its link is as good as down */
+	/* The loop's. */
+	struct lu_notes pages[2];
+	struct loop_deferred deferred;
+	struct timer timer;
+	bool running, stopped;
+	struct loop_msg start, stop;
+	void (*when_stopped)(void *arg);
+	struct loop_msg msg;
+	_Atomic bool posted;
+};
+
+/* ---- struct mirror_owner_ops: under the lock, so noted only ---------------------------------- */
+static void rules_send(void *arg, unsigned peer, unsigned channel, struct mirror_frame *f)
+{
+	struct mirror_lu *lu = arg;
+	struct lu_out *out = &lu->out[(lu->first + lu->outs) % OUTS];
+
+	if (lu->outs == OUTS) {
+		lu->lost = peer + 1;
+		return;
+	}
+	lu->outs++;
+	out->peer = peer;
+	out->channel = channel;
+	memcpy(&out->frame, f, offsetof(struct mirror_frame, record));
+	memcpy(out->frame.record, f->record, f->n * sizeof(f->record[0]));
+	out->frame.data = NULL;
+	out->frame.data_len = 0;
+}
+
+static void rules_set(void *arg, const struct gw_mirror *m)
+{
+	struct mirror_lu *lu = arg;
+
+	lu->notes->set = true;
+	lu->notes->object = *m;
+}
+
+static void rules_write_all(void *arg)
+{
+	((struct mirror_lu *)arg)->notes->write_all = true;
+}
+
+static void rules_advanced(void *arg, uint64_t block, uint64_t gen)
+{
+	struct mirror_lu *lu = arg;
+	struct lu_notes *n = lu->notes;
+
+	if (n->nadvance < lu->advances)
+		n->advance[n->nadvance++] = (struct lu_advance){ block, gen };
+	else
+		n->all = true;
+}
+
+static void rules_room(void *arg)
+{
+	((struct mirror_lu *)arg)->notes->room = true;
+}
+
+static void rules_order(void *arg, uint64_t cookie)
+{
+	BUG("an order that nobody has given"); /* the cache has no use for them (mirror.h there) */
+}
+
+static void rules_group(void *arg, uint64_t cookie, uint64_t gen)
+{
+	rules_order(arg, cookie);
+}
+
+static void rules_say(void *arg, int level, const char *text)
+{
+	struct lu_notes *n = ((struct mirror_lu *)arg)->notes;
+
+	if (n->nsay == SAYS)
+		return;
+	n->say[n->nsay].level = level;
+	snprintf(n->say[n->nsay++].text, sizeof(n->say[0].text), "%s", text);
+}
+
+static const struct mirror_owner_ops rules_ops = {
+	.send = rules_send,
+	.set = rules_set,
+	.write_all = rules_write_all,
+	.advanced = rules_advanced,
+	.room = rules_room,
+	.zero_held = rules_order,
+	.group_held = rules_group,
+	.zero_done = rules_order,
+	.say = rules_say,
+};
+
+/* ---- what was noted is done ------------------------------------------------------------------ */
+/* Its data, all of a record at one moment. False: there are none, and nothing is to be sent. */
+static bool out_data(struct mirror_lu *lu, const struct mirror_frame *f, uint8_t *data)
+{
+	for (unsigned i = 0; i < f->n; i++) {
+		const struct mirror_record *r = &f->record[i];
+
+		if (r->op == MIRROR_WRITE && !cache_mirror_copy(lu->cache, r->block, r->map, data))
+			return false;
+		data += mirror_data_len(r, f->shift);
+	}
+	return true;
+}
+
+/* One frame, the oldest. False: there is none. */
+static bool out_next(struct mirror_lu *lu, struct lu_out *out)
+{
+	const struct lu_out *next = &lu->out[lu->first];
+	bool is;
+
+	leaf_lock(&lu->lock);
+	is = lu->outs > 0;
+	if (is) {
+		memcpy(out, next,
+		       offsetof(struct lu_out, frame.record) +
+			       next->frame.n * sizeof(next->frame.record[0]));
+		lu->first = (lu->first + 1) % OUTS;
+		lu->outs--;
+	}
+	leaf_unlock(&lu->lock);
+	return is;
+}
+
+static bool outs_go(struct mirror_lu *lu)
+{
+	struct lu_out out;
+	bool any = false;
+
+	while (out_next(lu, &out)) {
+		uint8_t *data = NULL;
+		void *to = lu->ops->begin(lu->arg, out.peer, out.channel, &out.frame, &data);
+
+		any = true;
+		if (!to)
+			continue;
+		/* What has an entry is in the cache. If it were not, then nothing would be sent: no
+		 * answer depends upon it, and the peer is given up before long. */
+		if (!out_data(lu, &out.frame, data)) {
+			lu->ops->say(lu->arg, LOG_LVL_ERROR, "what is to be mirrored is not there");
+			out.frame.n = 0;
+			memset(data, 0, out.frame.data_len);
+			out.frame.data_len = 0;
+			out.frame.serial = 0;
+		}
+		lu->ops->send(lu->arg, to, &out.frame);
+	}
+	return any;
+}
+
+static bool notes_take(struct mirror_lu *lu, struct lu_notes **taken)
+{
+	struct lu_notes *n = lu->notes;
+
+	if (!(n->nadvance || n->all || n->room || n->write_all || n->set || n->nsay))
+		return false;
+	*taken = n;
+	lu->notes = n == &lu->pages[0] ? &lu->pages[1] : &lu->pages[0];
+	return true;
+}
+
+static void notes_do(struct mirror_lu *lu, struct lu_notes *n)
+{
+	for (unsigned i = 0; i < n->nsay; i++)
+		lu->ops->say(lu->arg, n->say[i].level, n->say[i].text);
+	for (uint32_t i = 0; i < n->nadvance; i++)
+		cache_mirror_advanced(lu->cache, n->advance[i].block, n->advance[i].gen);
+	if (n->all)
+		cache_mirror_look(lu->cache);
+	if (n->room)
+		cache_mirror_room(lu->cache);
+	if (n->write_all)
+		cache_mirror_write_all(lu->cache);
+	if (n->set)
+		lu->ops->set(lu->arg, &n->object);
+	n->nadvance = n->nsay = 0;
+	n->all = n->room = n->write_all = n->set = false;
+}
+
+static uint64_t now_ns(void)
+{
+	return clock_now_ns();
+}
+
+/* On the loop: what has gathered is sent, and all is done that was noted. */
+static void mirror_lu_run(struct mirror_lu *lu)
+{
+	struct lu_notes *n = NULL;
+	bool more = !lu->running && !lu->stopped;
+
+	while (more) {
+		lu->running = true;
+		leaf_lock(&lu->lock);
+		mirror_owner_push(lu->rules, lu->conf.channel, now_ns());
+		if (lu->lost)
+			mirror_owner_down(lu->rules, lu->lost - 1, now_ns());
+		lu->lost = 0;
+		const bool noted = notes_take(lu, &n);
+		leaf_unlock(&lu->lock);
+		more = outs_go(lu);
+		if (noted)
+			notes_do(lu, n);
+		more = (more || noted) && !lu->stopped;
+		lu->running = false;
+	}
+}
+
+static void lu_deferred(struct loop_deferred *d)
+{
+	mirror_lu_run(container_of(d, struct mirror_lu, deferred));
+}
+
+static void lu_message(struct loop_msg *msg)
+{
+	struct mirror_lu *lu = container_of(msg, struct mirror_lu, msg);
+
+	atomic_store(&lu->posted, false);
+	mirror_lu_run(lu);
+}
+
+/* Its loop looks, at the end of this iteration if it is this one. No lock is held. */
+static void lu_kick(struct mirror_lu *lu)
+{
+	if (loop_current() == lu->conf.loop) {
+		if (!lu->stopped)
+			loop_defer(lu->conf.loop, &lu->deferred);
+	} else if (!atomic_exchange(&lu->posted, true)) {
+		loop_post(lu->conf.loop, &lu->msg);
+	}
+}
+
+static void lu_tick(struct timer *t)
+{
+	struct mirror_lu *lu = container_of(t, struct mirror_lu, timer);
+
+	leaf_lock(&lu->lock);
+	mirror_owner_tick(lu->rules, now_ns());
+	leaf_unlock(&lu->lock);
+	loop_timer_arm(lu->conf.loop, &lu->timer, TICK_NS);
+	mirror_lu_run(lu);
+}
+
+/* ---- struct cache_mirror_ops ----------------------------------------------------------------- */
+static int hook_write(void *arg, const struct cache_change *w, uint64_t *gen)
+{
+	struct mirror_lu *lu = arg;
+	const uint64_t now = now_ns();
+	uint64_t each;
+	int rc = 0;
+
+	leaf_lock(&lu->lock);
+	if (!mirror_owner_admits(lu->rules, w->first, w->n))
+		rc = -EAGAIN;
+	for (uint32_t i = 0; !rc && i < w->n; i++) {
+		rc = mirror_owner_write(lu->rules, lu->conf.channel, w->first + i,
+					cache_change_map(w, i), &each, now);
+		BUG_ON(rc); /* there is room */
+		if (!i)
+			*gen = each;
+	}
+	leaf_unlock(&lu->lock);
+	if (!rc)
+		metric_add(M_mirror_writes, w->n);
+	return rc;
+}
+
+static bool hook_shown(void *arg, uint64_t block)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const bool shown = mirror_owner_shown(lu->rules, block);
+	leaf_unlock(&lu->lock);
+	return shown;
+}
+
+static uint64_t hook_safe(void *arg, uint64_t block)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const uint64_t safe = mirror_owner_safe(lu->rules, block);
+	leaf_unlock(&lu->lock);
+	return safe;
+}
+
+static bool hook_keeps(void *arg, uint64_t block)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const bool keeps = mirror_owner_gen(lu->rules, block) != 0;
+	leaf_unlock(&lu->lock);
+	return keeps;
+}
+
+static uint64_t hook_newest(void *arg)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const uint64_t newest = mirror_owner_newest(lu->rules);
+	leaf_unlock(&lu->lock);
+	return newest;
+}
+
+static int hook_found(void *arg, uint64_t block, uint64_t dirty)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const int rc = mirror_owner_found(lu->rules, block, dirty);
+	leaf_unlock(&lu->lock);
+	return rc;
+}
+
+static void hook_stored(void *arg, uint64_t block, uint64_t gen)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	mirror_owner_stored(lu->rules, block, MIN(gen, mirror_owner_gen(lu->rules, block)),
+			    now_ns());
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+}
+
+static bool hook_any(void *arg, uint64_t first, uint64_t end, uint64_t *block)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const bool any = mirror_owner_any(lu->rules, first, end, block);
+	leaf_unlock(&lu->lock);
+	return any;
+}
+
+static bool hook_committed(void *arg)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	const bool through = mirror_owner_mode(lu->rules) != MIRROR_VALID;
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+	return through;
+}
+
+static const struct cache_mirror_ops hooks = {
+	.write = hook_write,
+	.committed = hook_committed,
+	.shown = hook_shown,
+	.safe = hook_safe,
+	.keeps = hook_keeps,
+	.newest = hook_newest,
+	.found = hook_found,
+	.stored = hook_stored,
+	.any = hook_any,
+};
+
+/* ---- for callers ----------------------------------------------------------------------------- */
+static void mirror_lu_free(struct mirror_lu *lu)
+{
+	mirror_owner_free(lu->rules);
+	free(lu->out);
+	free(lu->pages[0].advance);
+	free(lu->pages[1].advance);
+	free(lu);
+}
+
+static struct mirror_lu *lu_make(const struct mirror_lu_conf *conf)
+{
+	struct mirror_lu *lu = calloc(1, sizeof(*lu));
+	struct mirror_owner_config owner = conf->owner;
+
+	if (!lu)
+		return NULL;
+	owner.shift = SECTOR_LOG;
+	owner.least = conf->most;
+	lu->conf = *conf;
+	lu->advances = owner.blocks;
+	lu->notes = &lu->pages[0];
+	leaf_lock_init(&lu->lock);
+	loop_deferred_init(&lu->deferred, lu_deferred);
+	timer_init(&lu->timer, lu_tick);
+	lu->msg.handle = lu_message;
+	lu->rules = mirror_owner_new(&owner, &rules_ops, lu);
+	lu->out = calloc(OUTS, sizeof(*lu->out));
+	for (unsigned i = 0; i < 2; i++)
+		lu->pages[i].advance = calloc(lu->advances, sizeof(struct lu_advance));
+	if (lu->rules && lu->out && lu->pages[0].advance && lu->pages[1].advance)
+		return lu;
+	mirror_lu_free(lu);
+	return NULL;
+}
+
+int mirror_lu_begin(const struct mirror_lu_conf *conf, const struct mirror_lu_ops *ops, void *arg,
+		    struct mirror_lu **out)
+{
+	struct mirror_lu *lu;
+	int rc;
+
+	if (!conf->most || conf->owner.blocks < 2 * conf->most)
+		return -EINVAL;
+	lu = lu_make(conf);
+	if (!lu)
+		return -ENOMEM;
+	lu->ops = ops;
+	lu->arg = arg;
+	rc = cache_mirror_begin(conf->blk, &hooks, lu, &lu->cache);
+	if (rc) {
+		mirror_lu_free(lu);
+		return rc;
+	}
+	*out = lu;
+	return 0;
+}
+
+/* The first tick is the loop's. */
+static void lu_begins(struct loop_msg *msg)
+{
+	struct mirror_lu *lu = container_of(msg, struct mirror_lu, start);
+
+	if (!lu->stopped)
+		lu_tick(&lu->timer);
+}
+
+void mirror_lu_start(struct mirror_lu *lu, uint64_t epoch, uint64_t incarnation,
+		     const struct gw_mirror *m, bool resumed)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_start(lu->rules, epoch, incarnation, m, resumed, now_ns());
+	leaf_unlock(&lu->lock);
+	lu->start.handle = lu_begins;
+	loop_post(lu->conf.loop, &lu->start);
+	cache_mirror_look(lu->cache); /* what was found may be shown, perhaps */
+}
+
+void mirror_lu_peers(struct mirror_lu *lu, uint32_t well)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_peers(lu->rules, well, now_ns());
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+}
+
+void mirror_lu_frame(struct mirror_lu *lu, unsigned from, const struct mirror_frame *f)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_frame(lu->rules, from, f, now_ns());
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+}
+
+void mirror_lu_down(struct mirror_lu *lu, unsigned peer)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_down(lu->rules, peer, now_ns());
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+}
+
+void mirror_lu_set_done(struct mirror_lu *lu)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_set_done(lu->rules, now_ns());
+	leaf_unlock(&lu->lock);
+	cache_mirror_look(lu->cache); /* resumed: what was closed is open */
+	lu_kick(lu);
+}
+
+void mirror_lu_refresh(struct mirror_lu *lu)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_refresh(lu->rules, now_ns());
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+}
+
+void mirror_lu_show(struct mirror_lu *lu, struct mirror_show *show)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_show(lu->rules, show, now_ns());
+	leaf_unlock(&lu->lock);
+}
+
+void mirror_lu_fail(struct mirror_lu *lu, int status)
+{
+	cache_mirror_fail(lu->cache, status);
+}
+
+static void lu_stops(struct loop_msg *msg)
+{
+	struct mirror_lu *lu = container_of(msg, struct mirror_lu, stop);
+
+	lu->stopped = true;
+	loop_timer_cancel(lu->conf.loop, &lu->timer);
+	loop_undefer(&lu->deferred);
+	if (atomic_exchange(&lu->posted, true)) { /* one is under way: it comes first */
+		atomic_store(&lu->posted, true);
+		loop_post(lu->conf.loop, &lu->stop);
+		return;
+	}
+	lu->when_stopped(lu->arg);
+}
+
+void mirror_lu_stop(struct mirror_lu *lu, void (*stopped)(void *arg))
+{
+	lu->when_stopped = stopped;
+	lu->stop.handle = lu_stops;
+	loop_post(lu->conf.loop, &lu->stop);
+}
+
+void mirror_lu_end(struct mirror_lu *lu)
+{
+	cache_mirror_end(lu->cache);
+	mirror_lu_free(lu);
+}
