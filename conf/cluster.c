@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* <cluster NAME> of targets.conf: the gateways of a group. The daemon reads it when it starts. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "conf/parse_int.h"
+#include "conf/portal.h"
 
 #define CLUSTER_GATEWAYS 16
+#define CLUSTER_MIRROR_PORT 7260 /* tgtd/cluster/live/mirror_link.h */
 
 static bool cluster_name_ok(const char *name)
 {
@@ -32,22 +35,42 @@ int parse_cluster_begin(struct parser *p, const char *name)
 	return 0;
 }
 
-/* gateway NAME TAG */
+/* The address in a line of a gateway, "NAME TAG ADDRESS"; NULL: it has none. */
+static const char *cluster_gateway_address(const struct conf_kv *gateway)
+{
+	const char *blank = strchr(strchr(gateway->value, ' ') + 1, ' ');
+
+	return blank ? blank + 1 : NULL;
+}
+
+/* Up to the first blank. What follows is returned, without blanks at its ends. */
+static char *cluster_word(char *text)
+{
+	char *end = text + strcspn(text, " \t");
+
+	if (*end)
+		*end++ = 0;
+	return parse_trim(end);
+}
+
+/* gateway NAME TAG [ADDRESS] */
 static int cluster_gateway(struct parser *p, char *value)
 {
-	const size_t n = strcspn(value, " \t");
-	char *tag = value + n;
+	char *tag = cluster_word(value), *address = cluster_word(tag);
+	char name[CONF_PORTAL_LEN] = "", text[CONF_CLUSTER_NAME + 8 + CONF_PORTAL_LEN];
 	struct conf_kv *kv;
 	unsigned gateways = 0;
-	char text[CONF_CLUSTER_NAME + 8];
 	uint32_t id;
 
-	if (*tag)
-		*tag++ = 0;
-	tag = parse_trim(tag);
 	if (!cluster_name_ok(value) || !parse_number(tag, UINT16_MAX, &id) || !id)
 		return parse_fail(p, "gateway is %s", conf_says("gateway"));
+	if (*address && !conf_address_name(address, CLUSTER_MIRROR_PORT, name))
+		return parse_fail(p, "gateway %s: '%s' is no address that others can connect to",
+				  value, address);
 	list_for_each(kv, &p->c->cluster_lines, link) {
+		const size_t n = strlen(value);
+		const char *other;
+
 		if (strcmp(kv->key, "gateway"))
 			continue;
 		gateways++;
@@ -55,35 +78,111 @@ static int cluster_gateway(struct parser *p, char *value)
 			return parse_fail(p, "gateway %s is given twice", value);
 		if (strtoul(strchr(kv->value, ' '), NULL, 10) == id)
 			return parse_fail(p, "two gateways of the tag %u", id);
+		other = cluster_gateway_address(kv);
+		if (other && !strcmp(other, name))
+			return parse_fail(p, "two gateways at the address %s", name);
 	}
 	if (gateways == CLUSTER_GATEWAYS)
 		return parse_fail(p, "more than %u gateways", CLUSTER_GATEWAYS);
-	snprintf(text, sizeof(text), "%s %u", value, id);
+	snprintf(text, sizeof(text), "%s %u%s%s", value, id, *name ? " " : "", name);
 	conf_add_kv(p->c, &p->c->cluster_lines, "gateway", text)->pos = p->pos;
 	return 0;
 }
 
+/* Bytes, with k, m, g or t behind the number; 0: it is no such text, or too large. */
+static uint64_t cluster_bytes(const char *text)
+{
+	static const char units[] = "kmgt";
+	const size_t n = strspn(text, "0123456789");
+	const char *unit = text[n] ? strchr(units, tolower((unsigned char)text[n])) : NULL;
+	uint64_t v = n && n <= 15 ? strtoull(text, NULL, 10) : 0;
+
+	if (text[n] && (!unit || text[n + 1]))
+		return 0;
+	for (long i = unit ? unit - units : -1; i >= 0; i--)
+		v = v >> 53 ? 0 : v << 10;
+	return v;
+}
+
+/* Lines beside those of gateways: each at most once, and what holds without it. */
+static const struct cluster_line {
+	const char *key, *dflt;
+	size_t max; /* characters, as struct group_conf has room for */
+} cluster_keys[] = {
+	{ "pool", "rbd", 127 },
+	{ "ceph-conf", "", 255 },
+	{ "ceph-id", "admin", 64 },
+	{ "ceph-cluster", "ceph", 63 },
+	{ "mirror-secret-file", "", 255 },
+	{ "mirror-memory", "256m", 19 },
+};
+
+static const struct cluster_line *cluster_line_of(const char *key)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(cluster_keys); i++)
+		if (!strcmp(cluster_keys[i].key, key))
+			return &cluster_keys[i];
+	return NULL;
+}
+
+/* May it be the value of @key? */
+static bool cluster_value_ok(const char *key, const char *value)
+{
+	const uint64_t bytes = cluster_bytes(value);
+
+	if (!strcmp(key, "mirror-memory"))
+		return bytes >= MiB(16) && bytes <= GiB(256);
+	return strcmp(key, "mirror-secret-file") != 0 || *value == '/';
+}
+
 int parse_cluster_line(struct parser *p, const char *key, char *value)
 {
+	const struct cluster_line *line = cluster_line_of(key);
+
 	if (!strcmp(key, "gateway"))
 		return cluster_gateway(p, value);
-	if (strcmp(key, "pool") && strcmp(key, "ceph-conf") && strcmp(key, "ceph-id") &&
-	    strcmp(key, "ceph-cluster"))
+	if (!line)
 		return parse_unknown(p, key, CONF_IN_CLUSTER);
 	if (conf_get(&p->c->cluster_lines, key))
 		return parse_fail(p, "%s is given twice", key);
 	if (strpbrk(value, ",;"))
 		return parse_fail(p, "%s has a comma or a semicolon in it", key);
+	if (!*value || strlen(value) > line->max)
+		return parse_fail(p, "%s is 1 to %zu characters", key, line->max);
+	if (!cluster_value_ok(key, value))
+		return parse_fail(p, "%s is %s, not '%s'", key, conf_says(key), value);
 	conf_add_kv(p->c, &p->c->cluster_lines, key, value)->pos = p->pos;
 	return 0;
 }
 
+/* Mirrors need a secret and two addresses; neither makes sense alone. NULL, or what is missing. */
+static const char *cluster_lacks(const struct conf *c)
+{
+	const bool secret = conf_get(&c->cluster_lines, "mirror-secret-file");
+	unsigned gateways = 0, addresses = 0;
+	const struct conf_kv *kv;
+
+	list_for_each(kv, &c->cluster_lines, link) {
+		if (strcmp(kv->key, "gateway"))
+			continue;
+		gateways++;
+		addresses += cluster_gateway_address(kv) != NULL;
+	}
+	return !gateways	    ? "has no gateway" :
+	       addresses && !secret ? "has addresses of gateways, and no mirror-secret-file" :
+	       conf_get(&c->cluster_lines, "mirror-memory") && !secret ?
+				      "has mirror-memory, and no mirror-secret-file" :
+	       secret && addresses < 2 ? "has mirror-secret-file, and fewer than two gateways have "
+					 "an address" :
+					 NULL;
+}
+
 int parse_cluster_end(struct parser *p)
 {
+	const char *lacks = cluster_lacks(p->c);
+
 	p->cluster = false;
-	return conf_get(&p->c->cluster_lines, "gateway") ?
-		       0 :
-		       parse_fail(p, "<cluster %s> has no gateway", p->c->cluster);
+	return lacks ? parse_fail(p, "<cluster %s> %s", p->c->cluster, lacks) : 0;
 }
 
 size_t conf_cluster_text(const struct conf *c, char *text, size_t len)
@@ -93,18 +192,26 @@ size_t conf_cluster_text(const struct conf *c, char *text, size_t len)
 	const char *plus = "";
 
 	list_for_each(kv, &c->cluster_lines, link) {
+		const char *address, *tag = strchr(kv->value, ' ');
+
 		if (strcmp(kv->key, "gateway"))
 			continue;
-		n += (size_t)snprintf(text + MIN(n, len), len - MIN(n, len), "%s%.*s:%s", plus,
-				      (int)strcspn(kv->value, " "), kv->value,
-				      strchr(kv->value, ' ') + 1);
+		address = cluster_gateway_address(kv);
+		n += (size_t)snprintf(text + MIN(n, len), len - MIN(n, len), "%s%.*s:%.*s%s%s",
+				      plus, (int)(tag - kv->value), kv->value,
+				      (int)strcspn(tag + 1, " "), tag + 1, address ? "@" : "",
+				      address ? address : "");
 		plus = "+";
 	}
-	list_for_each(kv, &c->cluster_lines, link)
+	list_for_each(kv, &c->cluster_lines, link) {
+		const size_t prefix = !strncmp(kv->key, "ceph-", 5)   ? 5 :
+				      !strncmp(kv->key, "mirror-", 7) ? 7 :
+									0;
+
 		if (strcmp(kv->key, "gateway"))
 			n += (size_t)snprintf(text + MIN(n, len), len - MIN(n, len), ",%s=%s",
-					      kv->key + (strncmp(kv->key, "ceph-", 5) ? 0 : 5),
-					      kv->value);
+					      kv->key + prefix, kv->value);
+	}
 	return n;
 }
 
@@ -128,19 +235,23 @@ static const char *cluster_get(const struct conf *c, const char *key, const char
 	return value ? value : dflt;
 }
 
+static bool cluster_same_value(const struct conf *a, const struct conf *b,
+			       const struct cluster_line *l)
+{
+	const char *x = cluster_get(a, l->key, l->dflt), *y = cluster_get(b, l->key, l->dflt);
+
+	return !strcmp(x, y) ||
+	       (!strcmp(l->key, "mirror-memory") && cluster_bytes(x) == cluster_bytes(y));
+}
+
 bool conf_cluster_same(const struct conf *a, const struct conf *b)
 {
-	static const char *const keys[][2] = { { "pool", "rbd" },
-					       { "ceph-conf", "" },
-					       { "ceph-id", "admin" },
-					       { "ceph-cluster", "ceph" } };
 	const struct conf_kv *i, *k;
 
 	if (!a->cluster || !b->cluster || strcmp(a->cluster, b->cluster))
 		return !a->cluster && !b->cluster;
-	for (unsigned n = 0; n < ARRAY_SIZE(keys); n++)
-		if (strcmp(cluster_get(a, keys[n][0], keys[n][1]),
-			   cluster_get(b, keys[n][0], keys[n][1])))
+	for (unsigned n = 0; n < ARRAY_SIZE(cluster_keys); n++)
+		if (!cluster_same_value(a, b, &cluster_keys[n]))
 			return false;
 	i = cluster_next(a, NULL);
 	k = cluster_next(b, NULL);

@@ -75,6 +75,7 @@ static void put_param(struct conf *c, struct list *params, const char *key, cons
 /* Parameters of @lu with `params` taken apart into its pairs. */
 static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
 {
+	const char *word = conf_get(&lu->options, "write-cache");
 	struct conf_kv *kv;
 
 	list_init(out);
@@ -95,6 +96,9 @@ static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
 			pair += n + (pair[n] != 0);
 		}
 	}
+	/* (The caching page says the rest.) */
+	if (word && !strcmp(word, "mirror"))
+		put_param(c, out, "write_cache", word, lu->pos);
 }
 
 
@@ -128,6 +132,12 @@ static bool caching(const char *value, const char **wce)
 	return true;
 }
 
+/* What write-cache says is off: WCE is zero. `through` is another word for it. */
+static bool is_off(const char *word)
+{
+	return !strcmp(word, "off") || !strcmp(word, "through");
+}
+
 /*
  * The caching page that @lu is to have, taken out of its @params; NULL: as it is made.
  * `write-cache` and a mode_page may both speak of it: the first says WCE, the other the rest.
@@ -147,10 +157,10 @@ static const char *diff_lu_caching_page(struct conf *c, const struct conf_lu *lu
 		list_del(&kv->link);
 	}
 	if (!page)
-		return word && !strcmp(word, "off") ? CONF_WRITE_CACHE_OFF : NULL;
+		return word && is_off(word) ? CONF_WRITE_CACHE_OFF : NULL;
 	caching(page, &wce);
 	byte = strtoul(wce, &end, 0);
-	if (!word || (strcmp(word, "off") == 0) == ((byte & 4) == 0))
+	if (!word || is_off(word) == ((byte & 4) == 0))
 		return page;
 	return diff_format(c, "%.*s%#lx%s", (int)(wce - page), page, byte ^ 4, end);
 }
@@ -171,6 +181,14 @@ static bool same_caching(const struct conf_lu *lu, const char *a, const char *b)
 		b = diff_same(b, CONF_WRITE_CACHE_OFF) ? NULL : b;
 	}
 	return diff_same(a, b);
+}
+
+/* Of a caching page: is WCE set? */
+static bool has_wce(const char *page)
+{
+	const char *wce;
+
+	return caching(page, &wce) && strtoul(wce, NULL, 0) & 4;
 }
 
 /* As much of a text as INQUIRY data have room for: the daemon cuts what is longer. */
@@ -241,8 +259,11 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 						 want->lun));
 	}
 	list_for_each(kv, &old, link)
-		if (!find_param(&new, kv))
-			diff_lu_param(p, want->lun, kv->key); /* back to the default */
+		if (!find_param(&new, kv)) /* back to the default */
+			diff_lu_param(p, want->lun,
+				      !strcmp(kv->key, "write_cache") && page && !has_wce(page) ?
+					      "write_cache=off" :
+					      kv->key);
 }
 
 /* A mode page that is no longer asked for has no value to go back to, but the caching page. */

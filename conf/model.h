@@ -104,8 +104,9 @@ struct conf {
 	struct list system; /* conf_kv: iSNS*, cache-*, state ... */
 	/* conf_kv: keys are names of portals (conf/portal.h), values as they were written */
 	struct list portals;
-	/* <cluster NAME>; NULL: there is none. conf_kv: "gateway" -> "NAME TAG"; pool, ceph-conf,
-	 * ceph-id, ceph-cluster */
+	/* <cluster NAME>; NULL: there is none. conf_kv: "gateway" -> "NAME TAG" or "NAME TAG
+	 * ADDRESS:PORT"; pool, ceph-conf, ceph-id, ceph-cluster, mirror-secret-file,
+	 * mirror-memory */
 	const char *cluster;
 	struct list cluster_lines;
 	struct conf_pos cluster_pos;
@@ -206,7 +207,7 @@ int conf_parse_text(struct conf *c, const char *name, const char *text, size_t l
 		    struct conf_error *err);
 
 /* ---- cluster.c ------------------------------------------------------------------------------- */
-#define CONF_CLUSTER_TEXT 2048
+#define CONF_CLUSTER_TEXT 4096
 /* @c's cluster as `tgtd --group` takes it, without self=: the length, which is @len (never more
  * than CONF_CLUSTER_TEXT for paths of a sane length) or above when it is cut off. */
 size_t conf_cluster_text(const struct conf *c, char *text, size_t len);

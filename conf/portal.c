@@ -80,6 +80,34 @@ unsigned conf_portal_names(const char *text, char names[2][CONF_PORTAL_LEN])
 	return 1;
 }
 
+bool conf_address_name(const char *text, unsigned port, char name[CONF_PORTAL_LEN])
+{
+	char buf[CONF_PORTAL_LEN], ip[INET6_ADDRSTRLEN], *host = buf, *port_text;
+	struct in6_addr six;
+	struct in_addr four;
+	bool v6;
+
+	ASSERT(text && port && port <= UINT16_MAX);
+	if (strlen(text) >= sizeof(buf))
+		return false;
+	strcpy(buf, text);
+	if (!cut_port(&host, &port_text, &v6) || (port_text && !portal_u16(port_text, &port)))
+		return false;
+	if (v6) {
+		if (inet_pton(AF_INET6, host, &six) != 1 || IN6_IS_ADDR_UNSPECIFIED(&six) ||
+		    IN6_IS_ADDR_MULTICAST(&six))
+			return false;
+		inet_ntop(AF_INET6, &six, ip, sizeof(ip));
+	} else {
+		if (inet_pton(AF_INET, host, &four) != 1 || !four.s_addr ||
+		    IN_MULTICAST(ntohl(four.s_addr)) || four.s_addr == INADDR_BROADCAST)
+			return false;
+		inet_ntop(AF_INET, &four, ip, sizeof(ip));
+	}
+	snprintf(name, CONF_PORTAL_LEN, v6 ? "[%s]:%u" : "%s:%u", ip, port);
+	return true;
+}
+
 bool conf_portal_same_address(const char *a, const char *b)
 {
 	size_t n = strcspn(a, ",");

@@ -61,6 +61,7 @@ static bool number_in(const char *text, unsigned long long min, unsigned long lo
 /* ---- LU options ------------------------------------------------------------------------------ */
 
 static const char *const on_off[] = { "on", "off", NULL };
+static const char *const write_caches[] = { "on", "off", "mirror", "through", NULL };
 static const char *const yes_no[] = { "yes", "no", NULL };
 static const char *const flags01[] = { "0", "1", NULL };
 static const char *const bsoflags[] = { "sync", "direct", "sync:direct", "direct:sync", NULL };
@@ -74,7 +75,7 @@ static const struct option_rule {
 	const char *const *choice;   /* or */
 	unsigned long long min, max; /* a number */
 } option_rules[] = {
-	{ "write-cache", on_off, 0, 0 },
+	{ "write-cache", write_caches, 0, 0 },
 	{ "allow-in-use", yes_no, 0, 0 },
 	{ "bsoflags", bsoflags, 0, 0 },
 	{ "block-size", block_sizes, 0, 0 },
@@ -124,8 +125,31 @@ static void verify_option(struct verifier *v, const struct conf_kv *kv)
 		if (!strncmp(pair, "write_cache", 11) &&
 		    (pair[11] == '=' || pair[11] == ',' || !pair[11]))
 			fault(v, &kv->pos,
-			      "params: the write cache is set by write-cache on or off");
+			      "params: the write cache is set by write-cache on, off, mirror or "
+			      "through");
 	}
+}
+
+/* Mirrors are of units of a group, whose blocks are cached. */
+static void verify_mirror(struct verifier *v, const struct conf_lu *lu)
+{
+	const char *word = conf_get(&lu->options, "write-cache");
+	const char *type = conf_get(&lu->options, "bs-type");
+	const char *opts = conf_get(&lu->options, "bsopts");
+	const char *flags = conf_get(&lu->options, "bsoflags");
+
+	if (!word || strcmp(word, "mirror") != 0)
+		return;
+	if (!type || strcmp(type, "rbd") != 0 || !opts || !strstr(opts, "group="))
+		fault(v, &lu->pos,
+		      "write-cache mirror: %s is no unit of a group of gateways (bs-type rbd, bsopts "
+		      "group=)",
+		      lu->path);
+	else if (strstr(opts, "cache=none") || strstr(opts, "cache=write-through") ||
+		 (flags && strstr(flags, "sync")))
+		fault(v, &lu->pos,
+		      "write-cache mirror: %s has no write-back cache (bsopts, bsoflags)",
+		      lu->path);
 }
 
 static void verify_lu(struct verifier *v, const struct conf_target *t, const struct conf_lu *lu)
@@ -143,6 +167,7 @@ static void verify_lu(struct verifier *v, const struct conf_target *t, const str
 			      lu->lun, lu->path, other->path);
 	list_for_each(kv, &lu->options, link)
 		verify_option(v, kv);
+	verify_mirror(v, lu);
 }
 
 /* ---- targets --------------------------------------------------------------------------------- */

@@ -6,7 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 #include "conf/model.h"
+#include "conf/secret_file.h"
+#include "events/secret.h"
+#include "tgtd/cluster/live/mirror_link.h"
 #include "tgtd/group_file.h"
+
+static_assert(CONF_PASSWORD_MAX == MIRROR_SECRET_MAX, "what is read is not too long");
 
 static bool is_gateway(const struct conf *c, const char *name, size_t n)
 {
@@ -79,4 +84,33 @@ int group_of_file(const char *arg, char *text, size_t len, char *why, size_t why
 		rc = text_of(&c, path, self, text, len, why, why_len);
 	conf_free(&c);
 	return rc;
+}
+
+int group_read_secret(struct group_conf *c, char *why, size_t why_len)
+{
+	char *secret, err[400];
+	bool exposed;
+	int rc;
+
+	if (!*c->secret_file)
+		return 0;
+	rc = conf_read_password(c->secret_file, false, &secret, &exposed, err, sizeof(err));
+	if (rc) {
+		snprintf(why, why_len, "the secret of mirrors: %s", err);
+		return rc;
+	}
+	*why = '\0';
+	if (exposed)
+		snprintf(why, why_len,
+			 "the secret of mirrors: others than its owner may read %s (chmod 600)",
+			 c->secret_file);
+	else if (strlen(secret) < MIRROR_SECRET_MIN)
+		snprintf(why, why_len, "the secret of mirrors: %s has less than %u characters",
+			 c->secret_file, MIRROR_SECRET_MIN);
+	if (*why) {
+		secret_strfree(secret);
+		return -EINVAL;
+	}
+	c->secret = secret;
+	return 0;
 }

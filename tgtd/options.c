@@ -80,8 +80,9 @@ static void usage(FILE *out)
 	      "                             unsolicited_kb=N, completion=, gather=, path=; off\n"
 	      "      --cache KEY=VALUE,...  size=, block=, group=, partitions=, nodes=, readahead=,\n"
 	      "                             affinity=, threshold=, workers=; off\n"
-	      "      --group KEY=VALUE,...  name=, gateways=NAME:TAG+NAME:TAG..., self=, pool=, conf=, id=,\n"
+	      "      --group KEY=VALUE,...  name=, gateways=NAME:TAG[@ADDRESS]+..., self=, pool=, conf=, id=,\n"
 	      "                             cluster=: one of several daemons before one Ceph;\n"
+	      "                             secret-file=, memory=: their mirrors;\n"
 	      "                             file=targets.conf[,self=]: as its <cluster> says\n"
 	      "      --numa-nodes N         simulate N NUMA nodes\n"
 	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"
@@ -185,6 +186,8 @@ static bool group_option(struct options *o, const char *arg)
 	if (!rc)
 		rc = group_parse(&o->group, strncmp(arg, "file=", 5) ? arg : text, err,
 				 sizeof(err));
+	if (!rc)
+		rc = group_read_secret(&o->group, err, sizeof(err));
 	if (rc)
 		fprintf(stderr, "tgtd: --group: %s\n", err);
 	o->has_group = !rc;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * targets.conf: any bytes are either refused with a message or make a model that can be resolved,
- * checked, compared and printed; what is printed is read back to the same text.
+ * checked, compared and printed; what is printed is read back to the same text. The daemon takes
+ * each <cluster> that this takes.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "conf/diff.h"
 #include "events/bug.h"
+#include "tgtd/cluster/live/group.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -50,6 +53,28 @@ static void give_numbers(struct conf *c)
 	}
 }
 
+/* As tgtd --group file= does. */
+static void take_cluster(const struct conf *c)
+{
+	char text[CONF_CLUSTER_TEXT], why[600] = "";
+	const struct conf_kv *kv;
+	struct group_conf g;
+	size_t n;
+
+	if (!c->cluster)
+		return;
+	n = conf_cluster_text(c, text, sizeof(text));
+	BUG_ON(n >= sizeof(text));
+	list_for_each(kv, &c->cluster_lines, link)
+		if (!strcmp(kv->key, "gateway"))
+			break;
+	n += (size_t)snprintf(text + n, sizeof(text) - n, ",self=%.*s",
+			      (int)strcspn(kv->value, " "), kv->value);
+	BUG_ON(n < sizeof(text) && group_parse(&g, text, why, sizeof(why)));
+	BUG_ON(n < sizeof(text) &&
+	       g.mirrors != !!conf_get(&c->cluster_lines, "mirror-secret-file"));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct conf_scope scope = { .update = true, .remove = true };
@@ -65,6 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	conf_resolve(&c);
+	take_cluster(&c);
 	unsigned faults = conf_verify(&c, ignore, NULL);
 
 	print(&c, &one);

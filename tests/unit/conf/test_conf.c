@@ -312,9 +312,22 @@ static const struct {
 	{ "<target a>\nbacking-store /a\nbacking-store /b\nlun 3\n</target>\n",
 	  "LUN 3 is given to /a and to /b" },
 	{ "<target a>\nbacking-store /a\nparams vendor_id=X,write_cache=off\n</target>\n",
-	  "t:3: params: the write cache is set by write-cache on or off" },
+	  "t:3: params: the write cache is set by write-cache on, off, mirror or through" },
+	{ "<target a>\nbacking-store /a\nwrite-cache mirror\n</target>\n",
+	  "t:2: write-cache mirror: /a is no unit of a group of gateways (bs-type rbd, bsopts "
+	  "group=)" },
+	{ "<target a>\n<backing-store p/i>\nbs-type rbd\nwrite-cache mirror\n</backing-store>\n"
+	  "</target>\n",
+	  "t:2: write-cache mirror: p/i is no unit of a group of gateways (bs-type rbd, bsopts "
+	  "group=)" },
+	{ "<target a>\n<backing-store p/i>\nbs-type rbd\nbsopts group=g;cache=none\n"
+	  "write-cache mirror\n</backing-store>\n</target>\n",
+	  "t:2: write-cache mirror: p/i has no write-back cache (bsopts, bsoflags)" },
+	{ "<target a>\n<backing-store p/i>\nbs-type rbd\nbsopts group=g\nbsoflags sync\n"
+	  "write-cache mirror\n</backing-store>\n</target>\n",
+	  "t:2: write-cache mirror: p/i has no write-back cache (bsopts, bsoflags)" },
 	{ "<target a>\nbacking-store /a\nwrite-cache maybe\n</target>\n",
-	  "t:3: write-cache is on or off, not 'maybe'" },
+	  "t:3: write-cache is on, off, mirror or through, not 'maybe'" },
 	{ "<target a>\nbacking-store /a\nreadonly 2\n</target>\n", "readonly is 0 or 1" },
 	{ "<target a>\nbacking-store /a\nblock-size 513\n</target>\n",
 	  "block-size is 512 or 4096" },
@@ -467,6 +480,48 @@ START_TEST(a_cluster)
 }
 END_TEST
 
+static const char mirrored[] = "<cluster store>\n"
+			       "\tgateway gw-a 11 192.0.2.1:7260\n"
+			       "\tgateway gw-b 12 [2001:db8::1]:7000\n"
+			       "\tgateway gw-c 13\n"
+			       "\tmirror-secret-file /etc/tgt/mirror.secret\n"
+			       "\tmirror-memory 1g\n"
+			       "</cluster>\n\n";
+
+START_TEST(a_cluster_with_mirrors)
+{
+	static const char as_group[] = "name=store,gateways=gw-a:11@192.0.2.1:7260+"
+				       "gw-b:12@[2001:db8::1]:7000+gw-c:13,"
+				       "secret-file=/etc/tgt/mirror.secret,memory=1g";
+	static const char otherwise[] =
+		"<cluster store>\ngateway gw-a 11   192.0.2.1\n"
+		"gateway\tgw-b\t12\t[2001:DB8:0:0::1]:7000\ngateway gw-c 13\n"
+		"mirror-memory 1024M\n"
+		"mirror-secret-file /etc/tgt/mirror.secret\n</cluster>\n";
+	char printed[1024] = "", text[CONF_CLUSTER_TEXT];
+	struct conf other;
+
+	ck_assert_msg(!parse(mirrored), "%s", err.text);
+	ck_assert_uint_eq(conf_cluster_text(&c, text, sizeof(text)), strlen(as_group));
+	ck_assert_str_eq(text, as_group);
+	conf_print(&c, append, printed);
+	ck_assert_ptr_nonnull(strstr(printed, mirrored));
+	/* The same in other words. */
+	conf_init(&other);
+	ck_assert_msg(!conf_parse_text(&other, "t", otherwise, strlen(otherwise), true, &err), "%s",
+		      err.text);
+	ck_assert(conf_cluster_same(&c, &other));
+	conf_free(&other);
+	ck_assert(!conf_parse_text(&other, "t", mirrored, strlen(mirrored), true, &err));
+	((struct conf_kv *)list_entry(other.cluster_lines.prev, struct conf_kv, link))->value =
+		"2g";
+	ck_assert(!conf_cluster_same(&c, &other));
+	conf_free(&other);
+	conf_free(&c);
+}
+END_TEST
+
+#define FORTY "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"
 START_TEST(clusters_that_are_refused)
 {
 	static const char *const texts[][2] = {
@@ -475,14 +530,19 @@ START_TEST(clusters_that_are_refused)
 		{ "<cluster g>\n</cluster>\n", "no gateway" },
 		{ "<cluster g>\ngateway a 1\n", "</cluster> is missing" },
 		{ "<cluster g>\ngateway a 1\n</target>\n", "<cluster> is open" },
-		{ "<cluster g>\ngateway a\n", "a name and a number" },
-		{ "<cluster g>\ngateway a 0\n", "a name and a number" },
-		{ "<cluster g>\ngateway a 65536\n", "a name and a number" },
-		{ "<cluster g>\ngateway a 1 2\n", "a name and a number" },
-		{ "<cluster g>\ngateway a+b 1\n", "a name and a number" },
+		{ "<cluster g>\ngateway a\n", "a name, a number" },
+		{ "<cluster g>\ngateway a 0\n", "a name, a number" },
+		{ "<cluster g>\ngateway a 65536\n", "a name, a number" },
+		{ "<cluster g>\ngateway a 1 2\n", "'2' is no address" },
+		{ "<cluster g>\ngateway a+b 1\n", "a name, a number" },
 		{ "<cluster g>\ngateway a 1\ngateway a 2\n", "twice" },
 		{ "<cluster g>\ngateway a 1\ngateway b 1\n", "two gateways" },
 		{ "<cluster g>\npool a\npool b\n", "twice" },
+		{ "<cluster g>\npool\n", "pool" },
+		{ "<cluster g>\npool \"\"\n", "missing value" },
+		{ "<cluster g>\nceph-id " FORTY FORTY "\n", "ceph-id is 1 to 64 characters" },
+		{ "<cluster g>\nceph-cluster " FORTY FORTY "\n", "ceph-cluster is 1 to 63" },
+		{ "<cluster g>\npool " FORTY FORTY FORTY FORTY "\n", "pool is 1 to 127" },
 		{ "<cluster g>\npool a,b\n", "comma" },
 		{ "<cluster g>\npol a\n", "did you mean 'pool'" },
 		{ "<cluster g>\nlun 1\n", "it belongs in a <target>" },
@@ -491,6 +551,51 @@ START_TEST(clusters_that_are_refused)
 		{ "<cluster g>\n<target iqn.a>\n", "inside of a cluster" },
 		{ "<target iqn.a>\n<cluster g>\n", "inside of a target" },
 		{ "<cluster g>\ngateway a 1\n</cluster>\n<cluster h>\n", "a second" },
+		{ "<cluster g>\ngateway a 1 gw-a\n", "t:2: gateway a: 'gw-a' is no address" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1 x\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 192.0.2\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1:\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1:0\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1:65536\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1:7260+\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 :7260\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 []:7260\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 [::1\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 [::1]7260\n", "is no address" },
+		{ "<cluster g>\ngateway a 1 [192.0.2.1]:7260\n", "is no address" },
+		/* all, many, everybody's: nobody else could connect to them */
+		{ "<cluster g>\ngateway a 1 0.0.0.0\n", "is no address that others" },
+		{ "<cluster g>\ngateway a 1 255.255.255.255\n", "is no address that others" },
+		{ "<cluster g>\ngateway a 1 224.0.0.1\n", "is no address that others" },
+		{ "<cluster g>\ngateway a 1 ::\n", "is no address that others" },
+		{ "<cluster g>\ngateway a 1 [ff02::1]:1\n", "is no address that others" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1\ngateway b 2 192.0.2.1:7260\n",
+		  "t:3: two gateways at the address 192.0.2.1:7260" },
+		{ "<cluster g>\ngateway a 1 2001:db8::1\ngateway b 2 [2001:DB8:0::1]:7260\n",
+		  "t:3: two gateways at the address [2001:db8::1]:7260" },
+		{ "<cluster g>\nmirror-secret-file secret\n",
+		  "mirror-secret-file is a file, named from the root, not 'secret'" },
+		{ "<cluster g>\nmirror-secret-file /a\nmirror-secret-file /b\n", "twice" },
+		{ "<cluster g>\nmirror-secret-file /a,b\n", "comma" },
+		{ "<cluster g>\nmirror-secretfile /a\n", "did you mean 'mirror-secret-file'" },
+		{ "<cluster g>\nmirror-memory 15m\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\nmirror-memory 257g\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\nmirror-memory 1t\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\nmirror-memory 99999999999t\n", "mirror-memory is 16m to" },
+		{ "<cluster g>\nmirror-memory 999999999999999999\n", "mirror-memory is 16m" },
+		{ "<cluster g>\nmirror-memory -1g\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\nmirror-memory 1gb\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\nmirror-memory 1p\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\nmirror-memory much\n", "mirror-memory is 16m to 256g bytes" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1\ngateway b 2 192.0.2.2\n</cluster>\n",
+		  "<cluster g> has addresses of gateways, and no mirror-secret-file" },
+		{ "<cluster g>\ngateway a 1\ngateway b 2\nmirror-memory 1g\n</cluster>\n",
+		  "<cluster g> has mirror-memory, and no mirror-secret-file" },
+		{ "<cluster g>\ngateway a 1\ngateway b 2\nmirror-secret-file /s\n</cluster>\n",
+		  "has mirror-secret-file, and fewer than two gateways have an address" },
+		{ "<cluster g>\ngateway a 1 192.0.2.1\ngateway b 2\nmirror-secret-file /s\n"
+		  "</cluster>\n",
+		  "has mirror-secret-file, and fewer than two gateways have an address" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -592,7 +697,7 @@ START_TEST(includes)
 }
 END_TEST
 
-UNIT_MAIN("conf", 10, whole_file, the_daemon_is_read_back, a_cluster,
+UNIT_MAIN("conf", 10, whole_file, the_daemon_is_read_back, a_cluster, a_cluster_with_mirrors,
 	  clusters_that_are_refused, lun_numbers, inheritance, lexing,
 	  values_that_want_quotes_are_read_back, blocks_of_one_target_merge, syntax_faults,
 	  nul_and_long_lines, too_many_of_a_kind, meaning_faults, all_faults_are_told,

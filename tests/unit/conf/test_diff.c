@@ -555,6 +555,31 @@ START_TEST(equal_in_other_words)
 			      BEGIN END "</target>\n", &all),
 			 "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=1 "
 			 "--params mode_page=" CONF_WRITE_CACHE_ON "\n");
+	/* a mirror is a write cache that is on, and a word more; `through` is off */
+#define UPDATE "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 3 --lun=1 --params "
+#define RBD "bs-type rbd\nbsopts group=g\n"
+	ck_assert_str_eq(plan(BEGIN RBD "write-cache mirror\n" END "</target>\n",
+			      BEGIN RBD "write-cache mirror\n" END "</target>\n", &all),
+			 "");
+	ck_assert_str_eq(plan(BEGIN RBD END "</target>\n",
+			      BEGIN RBD "write-cache mirror\n" END "</target>\n", &all),
+			 UPDATE "write_cache=\"mirror\"\n");
+	ck_assert_str_eq(plan(BEGIN RBD "write-cache mirror\n" END "</target>\n",
+			      BEGIN RBD END "</target>\n", &all),
+			 UPDATE "write_cache\n");
+	ck_assert_str_eq(plan(BEGIN RBD "write-cache off\n" END "</target>\n",
+			      BEGIN RBD "write-cache mirror\n" END "</target>\n", &all),
+			 UPDATE "mode_page=" CONF_WRITE_CACHE_ON "\n"
+			 UPDATE "write_cache=\"mirror\"\n");
+	ck_assert_str_eq(plan(BEGIN RBD "write-cache mirror\n" END "</target>\n",
+			      BEGIN RBD "write-cache through\n" END "</target>\n", &all),
+			 UPDATE "mode_page=" CONF_WRITE_CACHE_OFF "\n"
+			 UPDATE "write_cache=\"off\"\n");
+	ck_assert_str_eq(plan(BEGIN RBD "write-cache off\n" END "</target>\n",
+			      BEGIN RBD "write-cache through\n" END "</target>\n", &all),
+			 "");
+#undef UPDATE
+#undef RBD
 #undef BEGIN
 #undef END
 }

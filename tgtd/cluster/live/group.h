@@ -7,22 +7,40 @@
 #ifndef TGTD_CLUSTER_LIVE_GROUP_H
 #define TGTD_CLUSTER_LIVE_GROUP_H
 
+#include <sys/socket.h>
+#include "tgtd/cluster/live/mirror_link.h"
 #include "tgtd/scsi/target.h"
 
 #define GROUP_NAME_MAX 41 /* letters, digits, '.', '_', '-': part of an object's name */
+#define GROUP_MEMORY_MIN MiB(16)
+#define GROUP_MEMORY_MAX (256 * GiB(1))
+#define GROUP_MEMORY MiB(256) /* unless memory= says otherwise */
 
+struct group_gateway {
+	char name[GROUP_NAME_MAX];
+	uint16_t id; /* its target port group, and the tag of its portals */
+	/* Where it listens for mirrors (mirror_link.h: MIRROR_PORT); AF_UNSPEC: nowhere. */
+	struct sockaddr_storage address;
+	char address_text[64]; /* "192.0.2.1:7260", "[2001:db8::1]:7260", "" */
+};
 struct group_conf {
 	char name[GROUP_NAME_MAX];
 	char conf[256], user[72], cluster[64], pool[128]; /* of Ceph; pool: of the objects */
 	unsigned n, self;
-	struct {
-		char name[GROUP_NAME_MAX];
-		uint16_t id; /* its target port group, and the tag of its portals */
-	} gateway[SCSI_GATEWAYS_MAX];
+	struct group_gateway gateway[SCSI_GATEWAYS_MAX];
+	/* Mirrored write-back. There is a secret, and two gateways at least have an address; or
+	 * neither. */
+	bool mirrors;
+	char secret_file[256]; /* from the root */
+	/* What is in it: group_read_secret() of tgtd/group_file.h. NULL: not read yet. Memory of
+	 * events/secret.h, the process's for good. */
+	char *secret;
+	uint64_t memory; /* bytes for blocks of others */
 };
 
-/* name=G,gateways=a:1+b:2,self=a[,pool=P][,conf=F][,id=U][,cluster=C], a word twice: the last one
- * counts, but for gateways=. 0, or -EINVAL with the reason. Pure. */
+/* name=G,gateways=a:1+b:2,self=a[,pool=P][,conf=F][,id=U][,cluster=C], with mirrors also
+ * gateways=a:1@192.0.2.1+b:2@[2001:db8::1]:7000,secret-file=F[,memory=512m]; a word twice: the last
+ * one counts, but for gateways=. 0, or -EINVAL with the reason. Pure. */
 int group_parse(struct group_conf *c, const char *text, char *why, size_t len) must_check;
 
 /*
