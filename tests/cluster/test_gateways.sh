@@ -49,6 +49,32 @@ gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u \
 	--bsopts "conf=/dev/null;group=g"
 is "a unit of the group, and of another cluster" test "$rc" != 0
 
+echo "# a unit whose image goes, and comes back"
+set -- $(others "$to")
+unit() { gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params "$2"; }
+for g in "$to" "$1"; do
+	unit "$g" path=rbd/other
+	is "at $g it is not given another image" test "$rc" != 0
+	is "... and the log says why" grep -q 'a unit of a group of gateways keeps its image' "$dir/$g/log"
+done
+rbd rename rbd/u rbd/away
+child=$(worker_of "${gpid[$1]}")
+kill -9 "$child"
+is "a worker that does not find it" await 120 worker_changed "$1" "$child"
+is "... has a unit of nobody's" test -z "$(field "$1" Here)"
+unit "$1" refresh=1
+is "... and still" test "$rc" != 0
+rbd rename rbd/away rbd/u
+load_start "$to"
+unit "$1" refresh=1
+is "when it is there again" test "$rc" = 0
+is "... the unit stands by" await 60 stands_by "$1"
+is "... as before it is served elsewhere" test "$(owner_at "$1")" = "$to"
+unit "$1" owner="$1"
+is "... and may be handed over" await 60 serves "$1"
+further 30
+is "nothing is lost, nothing stale is read" load_stop
+
 echo "# a reset that a standby gateway receives"
 for g in a b c; do
 	gadm $g --op update --mode target --tid 1 --name allow_target_reset --value Yes

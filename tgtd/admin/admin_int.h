@@ -300,6 +300,8 @@ struct apply_lu {
 	uint8_t device_type;
 	const char *path, *bstype, *bsopts, *bsoflags, *blocksize;
 };
+/* Is its image of the group that this daemon is one of, by its bsopts? */
+bool apply_lu_of_group(const struct adm_lu *lu);
 /* Is it a name for a target? */
 enum adm_status apply_target_check(struct adm_call *call, const char *name);
 /* Are these options such as a LUN can have? */

@@ -261,15 +261,27 @@ static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want
 	return lu;
 }
 
-/* bsopts group= names one that this daemon is not of. */
+/* Which group bsopts group= names, into @n; false: none. */
+static bool names_group(const char *bstype, const char *bsopts, struct rbd_name *n)
+{
+	char why[200];
+
+	return !strcmp(bstype, "rbd") && bsopts &&
+	       !rbd_name_parse(n, "image", bsopts, why, sizeof(why)) && *n->group;
+}
+
 static bool of_other_group(const struct apply_lu *want, const char *bstype)
 {
 	struct rbd_name n;
-	char why[200];
 
-	return !strcmp(bstype, "rbd") && want->bsopts &&
-	       !rbd_name_parse(&n, "image", want->bsopts, why, sizeof(why)) && *n.group &&
-	       !group_is(n.group);
+	return names_group(bstype, want->bsopts, &n) && !group_is(n.group);
+}
+
+bool apply_lu_of_group(const struct adm_lu *lu)
+{
+	struct rbd_name n;
+
+	return names_group(lu->bstype, lu->bsopts, &n) && group_is(n.group);
 }
 
 static enum adm_status lu_parse(struct adm_call *call, const struct apply_lu *want,
@@ -333,6 +345,16 @@ enum adm_status apply_lu_check(struct adm_call *call, const struct apply_lu *wan
 	return status;
 }
 
+/* @blk is its store now. Until it is an image nobody serves a unit of a group. */
+static void join_group(const struct adm_lu *lu, const struct blk *blk)
+{
+	int err = rbd_store_of_group(blk) ? group_lu_add(lu->scsi) : 0;
+
+	if (err)
+		log_error("admin: target %u LUN %u is no unit of the group: %s: nobody serves it",
+			  lu->target->tid, lu->lun, strerror(-err));
+}
+
 /* Everything above the store. ADM_OK: @blk belongs to the LU. */
 static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct blk *blk)
 {
@@ -351,7 +373,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 		conf.removable = true;
 		conf.online = false;
 	}
-	if (rbd_store_of_group(blk))
+	if (rbd_store_of_group(blk) || apply_lu_of_group(lu))
 		group_lu_conf(&conf);
 	conf.loop_shared = adm.conf.central_events;
 	conf.loop = lu_loop(lu, 0, &err);
@@ -365,10 +387,7 @@ static enum adm_status lu_raise(struct adm_call *call, struct adm_lu *lu, struct
 	}
 	scsi_lu_get_info(lu->scsi, &info);
 	lu->initial = info.conf;
-	err = rbd_store_of_group(blk) ? group_lu_add(lu->scsi) : 0;
-	if (err)
-		log_error("admin: target %u LUN %u is no unit of the group: %s: nobody serves it",
-			  lu->target->tid, lu->lun, strerror(-err));
+	join_group(lu, blk);
 	return ADM_OK;
 }
 
@@ -586,8 +605,11 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
 static void lu_deleted(void *arg, int status)
 {
 	struct pending *p = arg;
+	struct scsi_lu_info info;
 
 	if (status == -EBUSY || status == -ENOMEM) {
+		scsi_lu_get_info(p->lu->scsi, &info);
+		join_group(p->lu, info.conf.blk); /* it has left it */
 		pending_end(p, status == -ENOMEM ? ADM_NOMEM :
 						   admin_refuse(p->call, ADM_LUN_ACTIVE,
 								"commands are under way"));
@@ -642,6 +664,7 @@ static void lu_replaced(void *arg, int status)
 	}
 	bool first = !lu->path;
 
+	join_group(lu, p->blk);
 	lu->size_news = 0; /* the new store's */
 	free(lu->path);
 	lu->path = p->path;
@@ -687,9 +710,14 @@ static enum adm_status open_path(struct adm_call *call, struct adm_lu *lu, const
 	struct scsi_lu_info info;
 	struct pending *p;
 	struct opening *o = NULL;
+	struct group_lu_view group;
 
 	if (!*path)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "path is empty");
+	if (group_get_lu(lu->scsi, &group))
+		return admin_refuse(call, ADM_INVALID_REQUEST,
+				    "a unit of a group of gateways keeps its image: delete it, and "
+				    "make another");
 	scsi_lu_get_info(lu->scsi, &info);
 	if (info.prevent_removal)
 		return admin_refuse(call, ADM_PREVENT_REMOVAL,
