@@ -149,6 +149,7 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	grep -h '^#' $(LOG)/shows/*test_bad_network.sh.log; \
 	$(MAKE) --no-print-directory VARIANT=asan build/asan/$(RANDOM_FAULTS) && \
 		$(RUN) -l $(LOG)/shows/asan -j 1 -t 1800 build/asan/$(RANDOM_FAULTS) || rc=1; \
+	KILLS=50 PEERS=20 CUTS=5 $(RUN) -l $(LOG)/shows -j 1 -t 3600 tests/cluster/test_mirror.sh || rc=1; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh tests/vm/test_badnet_iser.sh || rc=1; exit $$rc
 
 # The same for what the cache promises: SHOWS='sick walk' for some of it.

@@ -12,6 +12,7 @@
 #include "events/longwork.h"
 #include "events/offload.h"
 #include "tgtd/admin/admin.h"
+#include "tgtd/cluster/live/group.h"
 #include "tgtd/daemon.h"
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/pulse.h"
@@ -57,6 +58,7 @@ __attribute__((noreturn)) static void leave_to_next(bool quiescent)
 	/* (The next one puts its worker.pid in the place of ours. A directory may be slow.) */
 	if (quiescent)
 		admin_let_go();
+	group_rest();
 	if (quiescent)
 		kept_tell(KEPT_QUIESCENT, 0, NULL);
 	else

@@ -293,6 +293,21 @@ static void main_restored(void *arg)
 		iscsi_carry_back(sessions_are_back, d);
 }
 
+static int start_group(struct daemon *d)
+{
+	struct cache_found found = { 0 };
+	struct group_cache cache = { .cache = d->cache,
+				     .loop = d->worker,
+				     .loops = d->topo.nnodes * d->node_workers };
+
+	if (d->cache) {
+		cache_get_found(d->cache, &found);
+		cache.block = cache_block_size(d->cache);
+		cache.kept = found.taken && !found.damaged;
+	}
+	return group_start(&d->opt->group, d->main, &cache, kept_origin()->restarts > 0);
+}
+
 /* Everything else starts on the main loop, which owns it. */
 static void main_start(struct loop_msg *msg)
 {
@@ -320,7 +335,7 @@ static void main_start(struct loop_msg *msg)
 	if (!rc && !(rc = start_protocols(d)))
 		rc = inherit_journal(d);
 	if (!rc && d->opt->has_group)
-		rc = group_start(&d->opt->group, d->main, kept_origin()->restarts > 0);
+		rc = start_group(d);
 	if (rc)
 		daemon_give_up(rc);
 	watch_losses(d);

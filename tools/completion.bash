@@ -106,7 +106,7 @@ _tgtd_limits='iops_limit read_iops_limit write_iops_limit iops_burst bandwidth_l
 _tgtd_lu_params="$_tgtd_limits "'scsi_id naa scsi_sn vendor_id product_id product_rev sense_format removable
 	readonly online swp write_cache path mode_page thin_provisioning lbppbe la_lba
 	optimal_xfer_gran optimal_xfer_len rotation_rate sanitize_rate atomic_unit threads resize
-	refresh owner'
+	refresh owner mirror'
 _tgtd_target_keys='HeaderDigest DataDigest InitialR2T ImmediateData DataPDUInOrder
 	DataSequenceInOrder MaxRecvDataSegmentLength FirstBurstLength MaxBurstLength
 	MaxOutstandingR2T MaxConnections ErrorRecoveryLevel DefaultTime2Wait DefaultTime2Retain
@@ -121,7 +121,8 @@ _tgtd_values() {
 	case $1 in
 	sense_format | removable | readonly | online | swp | thin_provisioning) echo 0 1 ;;
 	resize | refresh) echo 1 ;;
-	write_cache | debug | latency_initiators) echo on off ;;
+	write_cache) echo on off mirror through ;;
+	debug | latency_initiators) echo on off ;;
 	HeaderDigest | DataDigest) echo None CRC32C CRC32C,None None,CRC32C ;;
 	InitialR2T | ImmediateData | DataPDUInOrder | DataSequenceInOrder | allow_target_reset | \
 		allow_explicit_alua) echo Yes No ;;
@@ -287,7 +288,8 @@ _tgtd() {
 			;;
 		esac
 		;;
-	--group) _tgtd_pairs 'name gateways self pool conf id cluster file' ;;
+	--group) _tgtd_pairs 'name gateways self pool conf id cluster
+		secret-file memory file' ;;
 	--iscsi)
 		_tgtd_pairs 'portal tag nop_interval nop_count data_out_timeout max_connections
 			login_timeout'

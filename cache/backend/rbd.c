@@ -365,6 +365,7 @@ struct blk *rbd_open_store(const struct blk_open_args *args)
 		return rbd_refuse(args, err, why);
 	}
 	atomic_store(&r->open, o);
+	atomic_store(&r->stopped, *r->name.group != '\0'); /* until it is owned */
 	err = rbd_properties(r, args, why, sizeof(why));
 	if (!err)
 		err = rbd_take_in(r, args, why, sizeof(why));
@@ -422,6 +423,11 @@ void rbd_store_stop(struct blk *blk)
 	atomic_store(&group_store(blk)->stopped, true);
 }
 
+void rbd_store_go(struct blk *blk)
+{
+	atomic_store(&group_store(blk)->stopped, false);
+}
+
 int rbd_store_attach(struct blk *blk, char *why, size_t len)
 {
 	struct rbd *r = group_store(blk);
@@ -450,7 +456,6 @@ int rbd_store_attach(struct blk *blk, char *why, size_t len)
 		}
 		atomic_store_explicit(&r->open, o, memory_order_release);
 	}
-	atomic_store(&r->stopped, false);
 	store_looked_at(&r->blk, &r->flush.doubt); /* what was in doubt is another owner's */
 	if (rbd_whole_blocks(r, o) != atomic_load(&r->blk.size))
 		blk_resized(&r->blk);
@@ -473,7 +478,7 @@ static int lock_holder(const struct rbd_image *i, char *address, size_t len)
 	return n ? 0 : -ENOENT;
 }
 
-static struct rbd_image *group_image(struct blk *blk)
+struct rbd_image *rbd_store_image(struct blk *blk)
 {
 	struct rbd_open *o = atomic_load(&group_store(blk)->open);
 
@@ -482,7 +487,7 @@ static struct rbd_image *group_image(struct blk *blk)
 
 int rbd_store_lock(struct blk *blk, char *holder, size_t len)
 {
-	struct rbd_image *i = group_image(blk);
+	struct rbd_image *i = rbd_store_image(blk);
 	int is = 0, err;
 
 	*holder = '\0';
@@ -501,7 +506,7 @@ int rbd_store_lock(struct blk *blk, char *holder, size_t len)
 
 int rbd_store_break(struct blk *blk, const char *holder)
 {
-	struct rbd_image *i = group_image(blk);
+	struct rbd_image *i = rbd_store_image(blk);
 	char is[192];
 	int err = i ? lock_holder(i, is, sizeof(is)) : -ENODEV;
 
@@ -512,7 +517,7 @@ int rbd_store_break(struct blk *blk, const char *holder)
 
 int rbd_store_unlock(struct blk *blk)
 {
-	struct rbd_image *i = group_image(blk);
+	struct rbd_image *i = rbd_store_image(blk);
 	int is = 0, err = i ? i->lib->rbd_is_exclusive_lock_owner(i->image, &is) : 0;
 
 	return err || !is ? err : i->lib->rbd_lock_release(i->image);

@@ -31,5 +31,12 @@ int rbd_store_lock(struct blk *blk, char *holder, size_t len) must_check;
 int rbd_store_break(struct blk *blk, const char *holder) must_check;
 /* Gives it back. 0 also if it was not ours. */
 int rbd_store_unlock(struct blk *blk) must_check;
+/* It is attached, locked, and has what others held for it: requests are taken from now on. Before
+ * that, and from rbd_store_stop() on, they fail: what a cache has of it is not written by a gateway
+ * that does not own it. Any thread. */
+void rbd_store_go(struct blk *blk);
+/* NULL: it is not attached. */
+struct rbd_image;
+struct rbd_image *rbd_store_image(struct blk *blk);
 
 #endif

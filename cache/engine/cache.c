@@ -551,6 +551,11 @@ int cache_lost(struct blk *blk, const char *why)
 	return record_lost(cache_dev_of(blk), why);
 }
 
+uint32_t cache_block_size(const struct cache *c)
+{
+	return 1u << c->geo.block_shift;
+}
+
 bool cache_is_cached(const struct blk *blk)
 {
 	return blk->ops == &cache_ops;

@@ -112,6 +112,8 @@ void cache_end_quarantine(struct cache *cache);
 /* All devices are closed. Main thread. */
 void cache_destroy(struct cache *cache);
 
+/* Bytes of a block. Any thread. */
+uint32_t cache_block_size(const struct cache *cache);
 /* Does @blk lie on a cache? Any thread. */
 bool cache_is_cached(const struct blk *blk);
 /* The file of the arena of node @node of the topology, for a later process (cache_conf.arena_fd).

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cache/backend/rbd_cluster.h"
+#include "cache/backend/rbd_put.h"
 #include "cache/backend/rbd_store.h"
 #include "events/clock.h"
 #include "events/offload.h"
@@ -114,6 +115,27 @@ static int transfer(enum blk_op op, uint16_t flags)
 	return x.req.status;
 }
 
+/* What a takeover brings: the first blocks, and then zeros behind the first. */
+static int put(int value)
+{
+	struct rbd_put p;
+	int err = rbd_put_begin(&p, blk);
+
+	if (err)
+		return err;
+	memset(page, value, sizeof(page));
+	for (size_t at = 0; at < sizeof(page); at += 512)
+		rbd_put(&p, at, page + at, 512);
+	err = rbd_put_end(&p);
+	if (err)
+		return err;
+	err = rbd_put_begin(&p, blk);
+	if (err)
+		return err;
+	rbd_put_zeroes(&p, 512, rbd_put_size(&p) - 512);
+	return rbd_put_end(&p);
+}
+
 static int gateway_do(const char *verb, const char *arg, char *said, size_t len)
 {
 	char why[200] = "";
@@ -147,11 +169,15 @@ static int gateway_do(const char *verb, const char *arg, char *said, size_t len)
 	}
 	if (!strcmp(verb, "read")) {
 		err = transfer(BLK_READ, BLK_F_INTO);
-		snprintf(said, len, "%d", page[0]);
+		snprintf(said, len, "%d %d", page[0], page[512]);
 		return err;
 	}
+	if (!strcmp(verb, "put"))
+		return put(atoi(arg));
 	if (!strcmp(verb, "stop"))
 		rbd_store_stop(blk);
+	else if (!strcmp(verb, "go"))
+		rbd_store_go(blk);
 	else if (!strcmp(verb, "detach"))
 		rbd_store_detach(blk);
 	else if (!strcmp(verb, "client"))
@@ -208,7 +234,7 @@ static int __attribute__((format(printf, 2, 3))) tell(int fd, const char *fmt, .
 		n++;
 	line[n] = '\0';
 	*more = '\0';
-	(void)sscanf(line, "%d %199s", &status, more);
+	(void)sscanf(line, "%d %199[^\n]", &status, more);
 	return status;
 }
 
@@ -232,9 +258,11 @@ static void test_locks(int a, int b)
 
 	tap(tell(a, "address") == 0 && snprintf(address, sizeof(address), "%s", more) > 0,
 	    "a gateway's data client has an address: %s", more);
+	tap(tell(a, "write 1") == -ENODEV, "it writes nothing that is not its own");
 	tap(tell(a, "lock") == 0, "it takes the lock");
 	tap(tell(a, "lock") == 0, "... and has it");
-	tap(tell(a, "write 1") == 0, "... and writes");
+	tap(tell(a, "write 1") == -ENODEV, "... and nothing before it is told to");
+	tap(tell(a, "go") == 0 && tell(a, "write 1") == 0, "... and then writes");
 	tap(tell(b, "lock") == -EBUSY && !strcmp(more, address),
 	    "another one is told whose it is: %s", more);
 	tap(tell(b, "break 1.2.3.4:0/5") == 0 && tell(b, "lock") == -EBUSY,
@@ -255,10 +283,14 @@ static void test_takeover(int a, int b)
 	tap(tell(b, "fence %s", address) == 0 && tell(b, "break %s", address) == 0 &&
 		    tell(b, "lock") == 0,
 	    "the other one fences it, breaks its lock and takes it");
+	tap(tell(b, "put 7") == 0 && tell(b, "go") == 0 && tell(b, "read") == 0 &&
+		    !strcmp(more, "7 0"),
+	    "... brings what was held elsewhere, before it begins (%s)", more);
 	tap(tell(b, "write 2") == 0, "... and writes, %u ms after it began",
 	    (unsigned)((clock_now_ns() - began) / 1000000));
 	tap(tell(a, "write 3") == -ENODEV, "the fenced one writes nothing");
-	tap(tell(b, "read") == 0 && !strcmp(more, "2"), "... nothing");
+	tap(tell(a, "put 8") < 0, "... and brings nothing");
+	tap(tell(b, "read") == 0 && !strcmp(more, "2 2"), "... nothing");
 }
 
 static void test_return(int a, int b)
@@ -266,14 +298,14 @@ static void test_return(int a, int b)
 	tap(tell(a, "stop") == 0 && tell(a, "read") == -ENODEV,
 	    "one that is stopped reads nothing");
 	tap(tell(a, "detach") == 0 && tell(a, "read") == -ENODEV, "nor one that is detached");
-	tap(tell(a, "client") == 0 && tell(a, "attach") == 0 && tell(a, "read") == 0 &&
-		    !strcmp(more, "2"),
+	tap(tell(a, "client") == 0 && tell(a, "attach") == 0 && tell(a, "go") == 0 &&
+		    tell(a, "read") == 0 && !strcmp(more, "2 2"),
 	    "with a new client it reads what is there");
 	tap(tell(a, "attach") == 0, "it is attached once");
 	tap(tell(a, "lock") == -EBUSY, "... and has no lock");
 	tap(tell(b, "unlock") == 0 && tell(a, "lock") == 0 && tell(a, "write 4") == 0,
 	    "... until that is given back");
-	tap(tell(b, "read") == 0 && !strcmp(more, "4"), "the other one reads what was written");
+	tap(tell(b, "read") == 0 && !strcmp(more, "4 4"), "the other one reads what was written");
 }
 
 int main(void)

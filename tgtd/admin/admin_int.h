@@ -282,6 +282,17 @@ void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
 /* All others are open: store_kept_rest(), when those that are late are, too. */
 void late_rest(void);
 
+/* ---- write_cache.c --------------------------------------------------------------------------- */
+/* Is it write_cache=mirror? @value may be NULL. */
+bool write_cache_mirrors(const char *key, const char *value);
+/* What the device server takes for @value of @key: "mirror" is on, "through" off; all else is as it
+ * is. */
+const char *write_cache_value(const char *key, const char *value);
+/* Why @lu cannot have write_cache=mirror; NULL: it can. @lu NULL: as far as is known of any. */
+const char *write_cache_no_mirror(const struct adm_lu *lu);
+/* ... the answer. */
+enum adm_status write_cache_refuse(struct adm_call *call, const char *why);
+
 /* ---- check.c --------------------------------------------------------------------------------- */
 enum adm_status check_execute(struct adm_call *call);
 /* Keys that tgt's files give targets and that decide nothing here. -ENOENT: @key is none of them;

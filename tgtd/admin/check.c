@@ -140,9 +140,16 @@ enum adm_status check_lu_params(struct adm_call *call)
 			continue; /* back to what it was */
 		*value++ = 0;
 		if (!strcmp(pair, "refresh") || !strcmp(pair, "resize") || !strcmp(pair, "path") ||
-		    !strcmp(pair, "owner"))
+		    !strcmp(pair, "owner") || !strcmp(pair, "mirror"))
 			continue; /* `path` may be of a store of any type */
-		err = strcmp(pair, "threads")	 ? scsi_lu_check(pair, value) :
+		if (write_cache_mirrors(pair, value)) {
+			const char *why = write_cache_no_mirror(NULL);
+
+			if (why)
+				return write_cache_refuse(call, why);
+		}
+		err = strcmp(pair, "threads") ?
+			      scsi_lu_check(pair, write_cache_value(pair, value)) :
 		      apply_lu_threads_ok(value) ? 0 :
 						   -EINVAL;
 		if (err > 0)

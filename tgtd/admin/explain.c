@@ -14,6 +14,7 @@
 #include "events/clock.h"
 #include "events/thread.h"
 #include "tgtd/admin/json.h"
+#include "tgtd/cluster/live/group.h"
 #include "tgtd/iscsi/iscsi.h"
 
 #define EXPLAIN_NS NSEC_PER_SEC
@@ -96,7 +97,7 @@ static void explain_look(struct scsi_lu *lu, struct explain_look *l)
 
 struct judged {
 	uint64_t dt, cmds, reads, writes, total;
-	uint64_t part[LAT_FIGURES], wait[LAT_WAITS], read_wire, write_wire;
+	uint64_t part[LAT_FIGURES], wait[LAT_WAITS], read_wire, write_wire, write_store;
 	unsigned active;		 /* sessions with commands in that time */
 	const struct explain_session *top; /* the one that moved most */
 	unsigned top_share, full_share;	 /* per cent */
@@ -182,6 +183,7 @@ static void judge(const struct explain *x, struct judged *j)
 	j->writes = n->count[LAT_WRITE] - b->count[LAT_WRITE];
 	j->read_wire = n->sum_ns[LAT_READ][LAT_WIRE] - b->sum_ns[LAT_READ][LAT_WIRE];
 	j->write_wire = n->sum_ns[LAT_WRITE][LAT_WIRE] - b->sum_ns[LAT_WRITE][LAT_WIRE];
+	j->write_store = n->sum_ns[LAT_WRITE][LAT_STORE] - b->sum_ns[LAT_WRITE][LAT_STORE];
 	j->total = j->part[LAT_TOTAL];
 	judge_sessions(x, j);
 	judge_threads(x, j);
@@ -192,6 +194,33 @@ static void judge(const struct explain *x, struct judged *j)
 #define HALF 50	    /* per cent of all commands' time: that is where it goes */
 #define BUSY 85	    /* per cent of a thread's time */
 #define GREEDY 80   /* per cent of what all sessions move */
+
+/* Writes of a mirrored unit are answered when its peer has them: what they wait for below the
+ * device server is the peer. False: the unit has none, or is answered by its store; or, with @now,
+ * nothing waits for it at this moment. */
+static bool tell_peer(const struct explain *x, bool now)
+{
+	struct adm_out *out = &x->call->out;
+	struct group_mirror_view m;
+
+	if (!group_get_lu_mirror(x->lu, &m) || !m.owned || m.owner.mode == MIRROR_THROUGH ||
+	    (now && m.owner.mode != MIRROR_LOSING && !m.waits))
+		return false;
+	if (m.owner.mode == MIRROR_LOSING)
+		out_printf(
+			out,
+			"Limited by: peer\nGateway %s mirrored it, and is lost: what it does not "
+			"have is answered when all that is dirty is in the store, or with another "
+			"gateway.\n",
+			m.peer);
+	else
+		out_printf(out,
+			   "Limited by: peer\nIts writes wait for gateway %s, which mirrors them "
+			   "(%" PRIu64 " KiB not confirmed, the oldest batch sent %" PRIu64
+			   " us ago).\n",
+			   m.peer, m.waits >> 10, m.owner.lag_ns / 1000);
+	return true;
+}
 
 static void tell_verdict(const struct explain *x, const struct judged *j)
 {
@@ -209,6 +238,8 @@ static void tell_verdict(const struct explain *x, const struct judged *j)
 			   "Limited by: dirty\nIts commands wait for blocks of the cache: writes "
 			   "come faster than the store takes them back (%u MiB are dirty).\n",
 			   (unsigned)(cache_dirty_bytes(adm.conf.cache) >> 20));
+	else if (percent(j->write_store, total) >= HALF && tell_peer(x, false))
+		;
 	else if (percent(j->part[LAT_STORE], total) >= HALF)
 		out_printf(out, "Limited by: store\nIts commands wait for the store.\n");
 	else if (percent(j->wait[LAT_WAIT_ORDER], total) >= HALF)
@@ -248,6 +279,11 @@ static void explain_tell(const struct explain *x)
 	judge(x, &j);
 	for (unsigned i = 0; i < x->now.nsessions; i++)
 		under_way += x->now.session[i].under_way;
+	if (!j.cmds && under_way && tell_peer(x, true)) {
+		out_printf(out, "Of %u commands under way none has ended for %u s.\n", under_way,
+			   x->looks);
+		return;
+	}
 	if (!j.cmds) {
 		out_printf(out,
 			   under_way ? "Limited by: store\nOf %u commands under way none has ended "

@@ -82,7 +82,7 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	static const char *const flags[] = { NULL, "sync", "direct", "sync:direct" };
 	struct conf_lu *to = conf_add_lu(c, t, lu->path ? lu->path : CONF_NONE);
 	struct scsi_lu_info info;
-	struct adm_set *set;
+	struct adm_set *set, *mirror;
 	bool own_page;
 
 	ASSERT(lu->scsi && lu->lun);
@@ -97,6 +97,7 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	if (lu->blocksize)
 		conf_add_kv(c, &to->options, "block-size", lu->blocksize);
 	scsi_lu_get_info(lu->scsi, &info);
+	mirror = set_find(&lu->params, "write_cache");
 	set = export_caching_page(lu);
 	own_page = set && strcmp(set->value, CONF_WRITE_CACHE_OFF) &&
 		   strcmp(set->value, CONF_WRITE_CACHE_ON);
@@ -104,6 +105,8 @@ static void add_lu(struct conf *c, struct conf_target *t, const struct adm_lu *l
 	if (!info.conf.write_cache &&
 	    (lu->initial.write_cache || set || set_find(&lu->params, "write_cache")))
 		conf_add_kv(c, &to->options, "write-cache", "off");
+	else if (info.conf.write_cache && mirror && !strcmp(mirror->value, "mirror"))
+		conf_add_kv(c, &to->options, "write-cache", "mirror");
 	else if (own_page)
 		conf_add_kv(c, &to->options, "write-cache", "on");
 	/* made without a medium, which came later */
@@ -201,14 +204,16 @@ static void add_system(struct conf *c)
 static void add_cluster(struct conf *c)
 {
 	struct group_view v;
-	char text[GROUP_NAME_MAX + 8];
+	char text[GROUP_NAME_MAX + 8 + sizeof(v.conf->gateway[0].address_text)];
 
 	if (!group_get(&v))
 		return;
 	c->cluster = conf_strdup(c, v.conf->name);
 	for (unsigned i = 0; i < v.conf->n; i++) {
-		snprintf(text, sizeof(text), "%s %u", v.conf->gateway[i].name,
-			 v.conf->gateway[i].id);
+		const struct group_gateway *g = &v.conf->gateway[i];
+
+		snprintf(text, sizeof(text), "%s %u%s%s", g->name, g->id,
+			 *g->address_text ? " " : "", g->address_text);
 		conf_add_kv(c, &c->cluster_lines, "gateway", text);
 	}
 	if (strcmp(v.conf->pool, "rbd") != 0)
@@ -219,6 +224,14 @@ static void add_cluster(struct conf *c)
 		conf_add_kv(c, &c->cluster_lines, "ceph-id", v.conf->user + 7);
 	if (strcmp(v.conf->cluster, "ceph") != 0)
 		conf_add_kv(c, &c->cluster_lines, "ceph-cluster", v.conf->cluster);
+	if (!v.conf->mirrors)
+		return;
+	conf_add_kv(c, &c->cluster_lines, "mirror-secret-file", v.conf->secret_file);
+	snprintf(text, sizeof(text), "%llum", (unsigned long long)(v.conf->memory >> 20));
+	if (v.conf->memory % MiB(1))
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)v.conf->memory);
+	if (v.conf->memory != GROUP_MEMORY)
+		conf_add_kv(c, &c->cluster_lines, "mirror-memory", text);
 }
 
 static void export_portal(const char *name, void *arg)

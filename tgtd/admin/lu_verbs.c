@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "events/bug.h"
+#include "events/log.h"
 #include "tgtd/admin/json.h"
 #include "tgtd/cluster/live/group.h"
 
@@ -207,6 +208,25 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 					admin_refuse(call, ADM_INVALID_REQUEST,
 						     "it is no unit of a group of gateways");
 	}
+	if (lu && v && !strcmp(key, "mirror")) {
+		err = strcmp(v, "lost") != 0 ? -ENOENT : group_lu_give_up(scsi);
+		return !err	       ? ADM_OK :
+		       err == -ENOENT ? admin_refuse(call, ADM_INVALID_REQUEST,
+						     "mirror is 'lost', not '%s'", v) :
+		       err == -EBUSY ? admin_refuse(call, ADM_INVALID_REQUEST,
+						    "a gateway that has all of it is there") :
+				       admin_refuse(call, ADM_INVALID_REQUEST,
+						    "it is no unit of a group of gateways");
+	}
+	if (lu && write_cache_mirrors(key, value)) {
+		const char *why = write_cache_no_mirror(lu);
+
+		if (why && !call->restored)
+			return write_cache_refuse(call, why);
+		if (why) /* it was possible for the daemon before */
+			log_warn("target %u LUN %u is not mirrored: %s", lu->target->tid, lu->lun,
+				 why);
+	}
 	if (!v && lu)
 		v = initial_value(lu, key, number, sizeof(number));
 	if (!v)
@@ -218,7 +238,7 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 			return s;
 		err = 0;
 	} else {
-		err = scsi_lu_update(scsi, key, v);
+		err = scsi_lu_update(scsi, key, lu ? write_cache_value(key, v) : v);
 	}
 	if (err > 0) {
 		warn_cut(call, key, v, err);

@@ -21,3 +21,14 @@ void scsi_lu_set_gateways(struct scsi_lu *lu, const uint8_t state[], unsigned ho
 	}
 	pthread_mutex_unlock(&lu->lock);
 }
+
+void scsi_lu_set_mirrored(struct scsi_lu *lu, bool mirrored)
+{
+	ASSERT(lu->gateways);
+	pthread_mutex_lock(&lu->lock);
+	if (lu->mirrored != mirrored) {
+		lu->mirrored = mirrored;
+		scsi_lu_update_gate_locked(lu);
+	}
+	pthread_mutex_unlock(&lu->lock);
+}

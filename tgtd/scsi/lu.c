@@ -66,11 +66,12 @@ static uint32_t atomic_max(const struct scsi_lu *lu)
 void scsi_lu_update_gate_locked(struct scsi_lu *lu)
 {
 	uint32_t caps = lu->blk ? lu->blk->caps : 0, flags = 0;
+	const bool through = !lu->mode.wce || (lu->gateways && !lu->mirrored);
 
 	if (lu->blk && lu->blk->ops->set_write_through)
-		lu->blk->ops->set_write_through(lu->blk, !lu->mode.wce || lu->gateways);
+		lu->blk->ops->set_write_through(lu->blk, through);
 	else
-		flags |= lu->mode.wce && !lu->gateways ? 0 : LU_FUA_ALL;
+		flags |= through ? LU_FUA_ALL : 0;
 	flags |= lu->conf.readonly || (caps & BLK_CAP_READONLY) ? LU_READONLY : 0;
 	flags |= lu->conf.removable ? LU_REMOVABLE : 0;
 	flags |= lu->conf.thin_provisioning && (caps & BLK_CAP_DISCARD) ? LU_THIN : 0;

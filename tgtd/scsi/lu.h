@@ -103,6 +103,7 @@ struct scsi_lu {
 	const struct scsi_gateways *gateways;
 	uint8_t gateway_state[SCSI_GATEWAYS_MAX]; /* enum scsi_alua, by gateway */
 	uint8_t gateway_home;		 /* index of the preferred one */
+	bool mirrored;			 /* scsi_lu_set_mirrored() */
 	struct scsi_wait *drains, *settles; /* under way (shared.c); main loop */
 	struct scsi_itl *reserved_by;	 /* RESERVE(6/10) */
 	uint32_t generation;		 /* of mode pages and INQUIRY data */

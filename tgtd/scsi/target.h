@@ -294,11 +294,14 @@ struct scsi_gateway_reset {
 };
 /*
  * scsi_lu_conf.gateways makes a unit one of the group's; the structure stays as long as the unit.
- * It is TRANSITIONING everywhere at first. Its writes go through. Commands whose state one daemon
- * alone would have are not offered: RESERVE, copies, SANITIZE, FORMAT UNIT.
+ * It is TRANSITIONING everywhere at first. Its writes go through, or to a mirror. Commands whose
+ * state one daemon alone would have are not offered: RESERVE, copies, SANITIZE, FORMAT UNIT.
  */
 /* enum scsi_alua by gateway; initiators hear of a change. Main loop. */
 void scsi_lu_set_gateways(struct scsi_lu *lu, const uint8_t state[], unsigned home);
+/* Its cache decides when a write is answered, since it is mirrored (cache/engine/mirror.h); else
+ * they go through. Nobody uses it meanwhile. Any thread that may wait for the unit's lock. */
+void scsi_lu_set_mirrored(struct scsi_lu *lu, bool mirrored);
 /* LOGICAL UNIT RESET that another gateway has received. done(arg, 0) when it is done, or -ENOMEM:
  * not everywhere. It may not be deleted meanwhile. Main loop; done() there, perhaps from inside. */
 void scsi_lu_reset(struct scsi_lu *lu, void (*done)(void *arg, int status), void *arg);

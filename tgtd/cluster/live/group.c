@@ -78,6 +78,7 @@ static void group_look(struct loop_deferred *d)
 	if (g->stopped)
 		return;
 	group_look_states(g);
+	group_mirror_look(g);
 	if (g->left && gw_left(g->gw)) {
 		loop_timer_cancel(g->main, &g->leaving);
 		g->left(g->left_arg);
@@ -173,7 +174,8 @@ static void leave_late(struct timer *t)
 	g->left = NULL;
 }
 
-int group_start(const struct group_conf *c, struct loop *main, bool reaped)
+int group_start(const struct group_conf *c, struct loop *main, const struct group_cache *cache,
+		bool reaped)
 {
 	struct gw_ops ops = { .lu_hold = no_lu_ask,
 			      .lu_release = no_release,
@@ -190,6 +192,7 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 	struct rbd_name data;
 	struct group *g = calloc(1, sizeof(*g));
 	const char *why = "no memory";
+	int err;
 
 	ASSERT(!the_group);
 	if (!g)
@@ -201,10 +204,14 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 	group_lu_ops(&ops);
 	group_reset_ops(&ops);
 	group_shared_ops(&ops);
-	kept = ops;
 	g->conf = *c;
 	g->main = main;
 	g->reaped = reaped;
+	err = group_mirror_begin(g, cache);
+	if (err)
+		return err; /* the daemon does not start */
+	group_mirror_ops(g, &ops);
+	kept = ops;
 	timer_init(&g->tick, group_tick);
 	timer_init(&g->retry, control_again);
 	timer_init(&g->leaving, leave_late);
@@ -234,6 +241,11 @@ int group_start(const struct group_conf *c, struct loop *main, bool reaped)
 	return 0;
 }
 
+struct group *group_current(void)
+{
+	return the_group;
+}
+
 bool group_runs(void)
 {
 	return the_group && !the_group->stopped;
@@ -242,6 +254,17 @@ bool group_runs(void)
 bool group_is(const char *name)
 {
 	return group_runs() && !strcmp(the_group->conf.name, name);
+}
+
+/* The one place that decides whether there are mirrors. */
+const char *group_mirrors_not(void)
+{
+	if (!group_runs())
+		return "this tgtd is of no group of gateways (tgtd --group)";
+	if (!the_group->conf.mirrors)
+		return "its group has no mirrors: a secret, and addresses of two gateways "
+		       "(targets.conf)";
+	return the_group->mirror.live ? NULL : "this tgtd has no cache";
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
@@ -273,7 +296,9 @@ int group_lu_add(struct scsi_lu *scsi)
 	g->lu[at].group = g;
 	g->lu[at].scsi = scsi;
 	g->lu[at].blk = info.conf.blk;
+	g->lu[at].hash = gw_lu_hash(info.conf.blk->store_id);
 	g->lu[at].at = at;
+	group_mirrored_init(&g->lu[at]);
 	group_looks(g);
 	return 0;
 }
@@ -309,6 +334,19 @@ int group_lu_move(struct scsi_lu *scsi, const char *to)
 	return 0;
 }
 
+int group_lu_give_up(struct scsi_lu *scsi)
+{
+	struct group_lu *lu = group_find_lu(the_group, scsi);
+	struct group *g = the_group;
+	int err;
+
+	if (!lu)
+		return -EINVAL;
+	err = gw_mirror_force(g->gw, (unsigned)lu->at, group_now());
+	group_looks(g);
+	return err;
+}
+
 void group_leave(void (*left)(void *arg), void *arg)
 {
 	struct group *g = the_group;
@@ -322,6 +360,66 @@ void group_leave(void (*left)(void *arg), void *arg)
 	loop_timer_arm(g->main, &g->leaving, LEAVE_NS);
 	gw_leave(g->gw, group_now());
 	group_looks(g);
+}
+
+void group_rest(void)
+{
+	if (the_group)
+		group_mirror_rest(the_group);
+}
+
+/* No mirror is left, nor a link: the control client goes. */
+static void mirrors_ended(void *arg)
+{
+	struct group *g = arg;
+
+	if (g->parts > 1)
+		loop_timer_arm(g->main, &g->ending, END_NS);
+	if (g->control.open && !g->control.closing)
+		rclient_close(&g->control);
+	stop_part(g);
+}
+
+static void mirrors_over(struct group *g)
+{
+	if (!--g->mirror.ends)
+		group_mirror_stop(g, mirrors_ended, g);
+}
+
+static void mirror_over(struct group_ask *a)
+{
+	mirrors_over(a->group);
+}
+
+static void mirror_end_run(struct group_ask *a)
+{
+	group_mirrored_end_run(a->lu);
+}
+
+static void mirror_drained(void *arg, int status)
+{
+	struct group_ask *a = arg;
+
+	if (status)
+		log_error("cluster: %s: its commands do not end: %s", a->lu->blk->path,
+			  strerror(-status));
+	group_run(a);
+}
+
+/* A unit that was not handed over: what is dirty of it is written when it is closed, and held by
+ * its peer, too. */
+static void mirror_ends(struct group *g, struct group_lu *lu)
+{
+	struct group_ask *a = group_ask_new(g, 0, lu);
+
+	if (!a)
+		return; /* it ends with the process */
+	g->mirror.ends++;
+	a->run = mirror_end_run;
+	a->over = mirror_over;
+	group_lu_refuses(g, lu);
+	group_mirrored_fails(lu);
+	scsi_lu_drain(lu->scsi, mirror_drained, a);
 }
 
 void group_stop(void (*ended)(void *arg), void *arg)
@@ -342,11 +440,11 @@ void group_stop(void (*ended)(void *arg), void *arg)
 	loop_timer_cancel(g->main, &g->leaving);
 	loop_undefer(&g->look);
 	group_resets_end(g);
-	if (g->parts > 1)
-		loop_timer_arm(g->main, &g->ending, END_NS);
-	if (g->control.open && !g->control.closing)
-		rclient_close(&g->control);
-	stop_part(g);
+	g->mirror.ends = 1;
+	for (unsigned i = 0; i < GROUP_LUS; i++)
+		if (g->lu[i].scsi && g->lu[i].mirror)
+			mirror_ends(g, &g->lu[i]);
+	mirrors_over(g);
 }
 
 /* ---- what is shown --------------------------------------------------------------------------- */

@@ -38,6 +38,16 @@ struct group_conf {
 	uint64_t memory; /* bytes for blocks of others */
 };
 
+/* What mirrors need of the daemon. */
+struct group_cache {
+	struct cache *cache; /* NULL: none */
+	uint32_t block;	     /* bytes */
+	/* Threads that links and mirrors use; they outlive the group. */
+	struct loop *const *loop;
+	unsigned loops;
+	bool kept; /* the cache goes on with all that an earlier process had left */
+};
+
 /* name=G,gateways=a:1+b:2,self=a[,pool=P][,conf=F][,id=U][,cluster=C], with mirrors also
  * gateways=a:1@192.0.2.1+b:2@[2001:db8::1]:7000,secret-file=F[,memory=512m]; a word twice: the last
  * one counts, but for gateways=. 0, or -EINVAL with the reason. Pure. */
@@ -48,10 +58,17 @@ int group_parse(struct group_conf *c, const char *text, char *why, size_t len) m
  * -errno. What goes with a worker is taken back by the next one, under a new incarnation: its
  * lease is not handed on, and its units are served again when it has claimed them (README.md).
  */
-int group_start(const struct group_conf *c, struct loop *main, bool reaped) must_check;
+int group_start(const struct group_conf *c, struct loop *main, const struct group_cache *cache,
+		bool reaped) must_check;
+/* Another process is to go on: nothing of what it finds changes from now on. At once. */
+void group_rest(void);
 bool group_runs(void);
 /* Does @name name this daemon's group? */
 bool group_is(const char *name);
+
+/* Mirrored write-back, of units whose write cache is on. NULL: it is there; else why no unit here
+ * has it, part of a sentence. Main loop. */
+const char *group_mirrors_not(void);
 
 /* A unit is to be made whose store is the group's (rbd_store_of_group()). */
 void group_lu_conf(struct scsi_lu_conf *conf);
@@ -63,6 +80,9 @@ int group_lu_remove(struct scsi_lu *lu) must_check;
 /* An administrator wants it at the gateway called @to; "home": where it belongs. -ENOENT: there is
  * no such gateway. -EINVAL: it is not the group's. */
 int group_lu_move(struct scsi_lu *lu, const char *to) must_check;
+/* Both gateways that had what is dirty of it are lost for good: any may serve it, in doubt. -EBUSY:
+ * one of them is there, or nothing is missed. -EINVAL: it is not the group's. */
+int group_lu_give_up(struct scsi_lu *lu) must_check;
 /* Hands all over, then calls @left, at once where there is no group, and after some seconds in any
  * case. */
 void group_leave(void (*left)(void *arg), void *arg);
@@ -89,5 +109,33 @@ struct group_lu_view {
 };
 /* False: @lu is not the group's. */
 bool group_get_lu(const struct scsi_lu *lu, struct group_lu_view *v);
+
+/* ---- group_show.c: mirrors ------------------------------------------------------------------- */
+struct group_mirrors_view {
+	uint64_t memory, used; /* bytes for blocks of others; of them */
+	uint32_t block;	       /* bytes */
+	struct mirror_peer_show peer;
+	struct mirror_links_show links;
+	const char *refused; /* why the last connection was; "": none was */
+};
+/* False: this gateway has none. */
+bool group_get_mirrors(struct group_mirrors_view *v);
+/* The links between this gateway and @gateway. The same; false also for this one. */
+bool group_get_pair(unsigned gateway, struct mirror_pair_show *v);
+struct group_mirror_view {
+	/* The owner's: "through", "beginning", "mirrored", "losing", "in doubt". Of others, as the
+	 * object was read last: "none", "mirrored", "kept here", "in doubt". */
+	const char *state;
+	const char *object;    /* what the object says: "none", "valid", "invalid", "doubt" */
+	const char *peer;      /* a name; "-": none */
+	uint64_t epoch;	       /* of the mirror */
+	bool owned;	       /* by this gateway, which has the following */
+	uint64_t there, waits; /* bytes that the peer holds; that it has not confirmed */
+	struct mirror_show owner;
+	uint64_t kept; /* bytes that are kept here for its owner */
+	bool sealed;   /* ... and taken over */
+};
+/* False: @lu is not the group's, or this gateway has no mirrors. */
+bool group_get_lu_mirror(const struct scsi_lu *lu, struct group_mirror_view *v);
 
 #endif

@@ -62,6 +62,8 @@ void group_answer_now(struct group_ask *a, int result)
 	loop_timer_cancel(g->main, &a->late);
 	if (!a->told)
 		group_ask_tell(a, result);
+	if (a->over)
+		a->over(a);
 	free(a->bytes);
 	free(a);
 }

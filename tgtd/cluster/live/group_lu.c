@@ -25,11 +25,18 @@ static void set_states_of(struct group *g, struct group_lu *lu, enum gw_state se
 	uint8_t states[SCSI_GATEWAYS_MAX];
 	struct gw_show_lu show;
 
+	if (self == GW_ACTIVE)
+		group_mirrored_serves(lu);
 	for (unsigned i = 0; i < g->conf.n; i++)
 		states[i] = alua_of(gw_port_state(g->gw, (unsigned)lu->at, i));
 	states[g->conf.self] = alua_of(self);
 	gw_show_lu(g->gw, (unsigned)lu->at, &show);
 	scsi_lu_set_gateways(lu->scsi, states, show.home < g->conf.n ? show.home : 0);
+}
+
+void group_lu_refuses(struct group *g, struct group_lu *lu)
+{
+	set_states_of(g, lu, GW_TRANSITIONING);
 }
 
 void group_look_states(struct group *g)
@@ -42,11 +49,6 @@ void group_look_states(struct group *g)
 		gw_show_lu(g->gw, i, &show);
 		set_states_of(g, &g->lu[i], show.state);
 	}
-}
-
-struct group_lu *group_lu_at(struct group *g, unsigned at)
-{
-	return at < GROUP_LUS && g->lu[at].scsi ? &g->lu[at] : NULL;
 }
 
 static void group_lu_state(void *arg, unsigned at, enum gw_state state)
@@ -83,7 +85,7 @@ static void live_open_run(struct group_ask *a)
 {
 	char why[200] = "it is in use";
 
-	a->result = blk_forget(a->lu->blk, true);
+	a->result = group_mirrored_open_run(a->lu);
 	if (!a->result)
 		a->result = rbd_store_attach(a->lu->blk, why, sizeof(why));
 	if (a->result)
@@ -92,8 +94,10 @@ static void live_open_run(struct group_ask *a)
 
 static void group_lu_open(void *arg, uint64_t id, unsigned at, uint64_t epoch, uint64_t keep)
 {
-	(void)epoch;
-	(void)keep; /* writes go through: nothing is dirty that would be kept */
+	struct group_lu *lu = group_lu_at(arg, at);
+
+	if (lu)
+		group_mirrored_opens(lu, epoch, keep);
 	live_lu_run(arg, id, at, live_open_run, NULL, NULL);
 }
 
@@ -103,6 +107,8 @@ static void live_lock_run(struct group_ask *a)
 
 	a->result = rbd_store_lock(a->lu->blk, holder, sizeof(holder));
 	snprintf(a->text, sizeof(a->text), "%.*s", GW_ADDR_MAX, holder);
+	if (!a->result)
+		a->result = group_mirrored_begin_run(a->lu);
 }
 
 static void answer_lock(struct group_ask *a)
@@ -158,6 +164,11 @@ static void group_lu_flush(void *arg, uint64_t id, unsigned at)
 
 static void drop_run(struct group_ask *a)
 {
+	/* As long as it is mirrored its pages stay: lu_close() follows. */
+	if (a->lu->mirror) {
+		a->result = group_mirrored_is_clean(a->lu) ? 0 : -EBUSY;
+		return;
+	}
 	a->result = blk_forget(a->lu->blk, false);
 }
 
@@ -168,8 +179,10 @@ static void group_lu_drop(void *arg, uint64_t id, unsigned at)
 
 static void close_run(struct group_ask *a)
 {
-	int err = blk_forget(a->lu->blk, true);
+	int err;
 
+	group_mirrored_end_run(a->lu);
+	err = group_mirrored_drop_run(a->lu, 0);
 	if (err)
 		log_error("cluster: %s: what is cached of it stays: %s", a->lu->blk->path,
 			  strerror(-err));
@@ -181,9 +194,9 @@ static void close_drained(void *arg, int status)
 {
 	struct group_ask *a = arg;
 
-	/* -EBUSY: it is being deleted, which closes it. */
+	/* -EBUSY: it is being deleted, which closes it. With a mirror it is not, or not yet. */
 	if (status) {
-		group_answer(a, 0);
+		group_answer(a, a->lu->mirror ? status : 0);
 		return;
 	}
 	a->run = close_run;
@@ -198,6 +211,7 @@ static void group_lu_close(void *arg, uint64_t id, unsigned at, bool lost)
 	if (!a)
 		return;
 	rbd_store_stop(a->lu->blk);
+	group_mirrored_fails(a->lu);
 	scsi_lu_drain(a->lu->scsi, close_drained, a);
 }
 

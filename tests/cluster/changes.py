@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An initiator that changes a unit in all ways: changes.py IQN FLAG FIRST BLOCKS ADDRESS:PORT...
+
+Writes of sectors and blocks, with FUA or without, WRITE SAME of zeros, COMPARE AND WRITE of one block
+and of several, SYNCHRONIZE CACHE, over whatever path serves, and one after the other: so it knows
+each byte of its BLOCKS blocks of 4 KiB from block FIRST on, whatever becomes of gateways. It reads
+them back now and then, and all of them when the file FLAG is there. Prints what it has done.
+"""
+import os, random, struct, sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, 'tests/cluster')
+from initiator import Paths, Peer, addresses_of  # noqa: E402
+
+iqn, flag, first, blocks = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+Peer.target = iqn
+paths = Paths(addresses_of(sys.argv[5:]))
+SECTORS = 8 * blocks
+is_ = bytearray(512 * SECTORS)
+r = random.Random(os.getpid())
+did, serial = {}, 0
+MISCOMPARE, REFUSED = 'e/1d/00', '5/24/00'
+
+
+def command(p, cdb, data=b'', reads=0):
+    flags = 0x81 | (0x40 if reads else 0x20 if data else 0)
+    return p.command(cdb, flags, edtl=reads or len(data), data=data)
+
+
+def rw16(op, at, n, flags=0):
+    return struct.pack('>BBQIBB', op, flags, 8 * first + at, n, 0, 0)
+
+
+def fresh(n):
+    global serial
+    serial += 1
+    return b''.join(struct.pack('<QQ', serial, i) * 32 for i in range(n))
+
+
+def place(most):
+    """Sectors that begin and end in blocks, or anywhere."""
+    n = r.randrange(1, most + 1)
+    at = r.randrange(SECTORS - n + 1)
+    if r.random() < 0.5 and n >= 8:
+        at, n = at // 8 * 8, n // 8 * 8
+    return at, n
+
+
+def changed(at, data):
+    is_[512 * at:512 * at + len(data)] = data
+
+
+def write():
+    at, n = place(r.choice([1, 8, 32]))
+    data, flags = fresh(n), 8 if r.random() < 0.1 else 0
+    paths.transfer(lambda p: command(p, rw16(0x8a, at, n, flags), data))
+    changed(at, data)
+
+
+def zero():
+    at, n = place(64)
+    paths.transfer(lambda p: command(p, rw16(0x93, at, n), bytes(512)))
+    changed(at, bytes(512 * n))
+
+
+def compare_and_write():
+    at, n = place(r.choice([1, 8, 16]))
+    data, was = fresh(n), bytes(is_[512 * at:512 * (at + n)])
+    wrong = r.random() < 0.1
+    have = bytes(len(was) - 1) + b'x' if wrong else was
+    cdb = struct.pack('>BBQBBBBBB', 0x89, 0, 8 * first + at, 0, 0, 0, n, 0, 0)
+    status, maybe = paths.transfer(lambda p: command(p, cdb, have + data), also=(MISCOMPARE, REFUSED))
+    if status == REFUSED:
+        did['too long'] = did.get('too long', 0) + 1
+    elif status == 'good':
+        assert not wrong, 'what differs was written'
+        changed(at, data)
+    elif not wrong:  # it had been done: the answer was lost
+        assert maybe, 'it differs from what was written'
+        changed(at, data)
+
+
+def sync():
+    paths.transfer(lambda p: command(p, struct.pack('>BBQIBB', 0x91, 0, 0, 0, 0, 0)))
+
+
+def read(at=None, n=None):
+    if at is None:
+        at, n = place(64)
+    got = paths.transfer(lambda p: command(p, rw16(0x88, at, n), reads=512 * n))
+    want = bytes(is_[512 * at:512 * (at + n)])
+    if got != want:
+        bad = [at + i for i in range(n) if got[512 * i:512 * i + 512] != want[512 * i:512 * i + 512]]
+        i = bad[0] - at
+        raise AssertionError('sectors %s: %s is not %s' % (bad[:8], got[512 * i:512 * i + 16].hex(),
+                                                           want[512 * i:512 * i + 16].hex()))
+
+
+# Nothing of before is known.
+for at in range(0, SECTORS, 64):
+    n = min(64, SECTORS - at)
+    paths.transfer(lambda p: command(p, rw16(0x93, at, n), bytes(512)))
+ways = [write] * 8 + [zero] * 2 + [compare_and_write] * 3 + [sync] + [read] * 4
+while not os.path.exists(flag):
+    way = r.choice(ways)
+    way()
+    did[way.__name__] = did.get(way.__name__, 0) + 1
+for at in range(0, SECTORS, 64):
+    read(at, min(64, SECTORS - at))
+print('%s, %s' % (did, paths.seen))
