@@ -118,7 +118,7 @@ prose: ## how long sentences and lines of the READMEs and man pages are
 # kills once more with tgtd under ASan.
 VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_resize.sh iser_reads.sh iser_kills.sh \
 	iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh \
-	badnet_iser.sh restart_long.sh restart_postgres.sh)
+	badnet_iser.sh restart_long.sh restart_postgres.sh gateways.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
 check-vm: all ## a stock kernel in QEMU
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)

@@ -9,7 +9,7 @@
 # Knobs from the environment: TGT_BIN (folder of the tgtd and tgtadm to test), VM_LIMIT (seconds for
 # the whole boot), VM_BOOT_LIMIT (for its first word), VM_NODE_MB (memory of each of the four nodes),
 # VM_ACCEL (tcg; kvm where it works), VM_KERNEL_DEB (a linux-image package file, for machines without
-# a package mirror).
+# a package mirror), VM_DEVICES (more of QEMU's arguments).
 
 set -u
 VM_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -138,7 +138,7 @@ vm_start() { # LOG
 	local log=$1
 	rm -f "$log.log" "$log.console"
 	# ttyS0 is the kernel's, ttyS1 the script's: no kernel message can tear a TAP line.
-	# shellcheck disable=SC2046
+	# shellcheck disable=SC2046,SC2086
 	timeout -k 5 "$VM_LIMIT" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
 		-accel "$VM_ACCEL$([ "$VM_ACCEL" != tcg ] || echo ,thread=multi)" -cpu max -smp 4,sockets=4 \
 		-m $((4 * VM_NODE_MB)) $(vm_numa_args) \
@@ -148,6 +148,7 @@ vm_start() { # LOG
 		-chardev "file,id=script,path=$log.log" -serial chardev:script \
 		-virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
 		-virtfs "local,path=$log.out,mount_tag=out,security_model=none,multidevs=remap" \
+		${VM_DEVICES:-} \
 		>"$log.qemu" 2>&1 </dev/null &
 	VM_QEMU=$!
 }

@@ -132,7 +132,7 @@ iscsid_up() {
 	iscsid -f -d "${ISCSID_DEBUG:-4}" >"${ISCSID_LOG:-/out/iscsid.log}" 2>&1 &
 	local pid=$!
 	# Without sessions iscsiadm ends with 21 when the daemon answers.
-	until_true 20 eval 'iscsiadm -m session >/dev/null 2>&1; [ $? -eq 21 ]' && kill -0 $pid
+	until_true 120 eval 'iscsiadm -m session >/dev/null 2>&1; [ $? -eq 21 ]' && kill -0 $pid
 }
 
 # discover PORTAL [-I iser] IQN...: SendTargets shows exactly these names at the portal.
@@ -215,7 +215,7 @@ sd_of() {
 wait_sd() {
 	local var=$1
 	shift
-	until_true 20 sd_of "$@" && printf -v "$var" %s "$(sd_of "$@")" && blockdev --getsize64 "${!var}"
+	until_true 120 sd_of "$@" && printf -v "$var" %s "$(sd_of "$@")" && blockdev --getsize64 "${!var}"
 }
 
 # wait_sg VAR IQN LUN: the same for the pass-through device, which a LUN without a medium has, too.
@@ -235,11 +235,25 @@ sg_of() { # IQN LUN
 	return 1
 }
 
-# Device mapper multipath over all paths of the disks that are there: udevd (multipathd asks it), then
-# multipathd. Paths are tried every second, and I/O waits for 60 s when none is left.
+# multipath_up [CONF]: device mapper multipath over all paths of the disks that are there: udevd
+# (multipathd asks it), then multipathd. Paths are tried every second. I/O waits for 60 s when none is
+# left; for ten minutes with a file of one's own, whatever it says, as the machine may be slow.
 multipath_up() {
 	modules dm_multipath scsi_dh_alua || return 1
-	mkdir -p /run/udev /etc/multipath
+	mkdir -p /run/udev /etc/multipath/conf.d
+	if [ $# = 1 ]; then
+		cp "$1" /etc/multipath.conf
+		printf '%s {\n\t%s\n\t%s\n}\n' defaults 'polling_interval 1' 'max_polling_interval 1' \
+			overrides 'no_path_retry 600' '' >/etc/multipath/conf.d/slow.conf
+	else
+		multipath_conf
+	fi
+	/lib/systemd/systemd-udevd --daemon && udevadm trigger --subsystem-match=block && udevadm settle -t 30 || return 1
+	multipathd -d >/out/multipathd.log 2>&1 &
+	until_true 120 eval 'multipathd show daemon | grep -qE "idle|running"'
+}
+
+multipath_conf() {
 	cat >/etc/multipath.conf <<-'END'
 		defaults {
 			user_friendly_names no
@@ -256,9 +270,6 @@ multipath_up() {
 			devnode "^(ram|loop|dm-|zram)"
 		}
 	END
-	/lib/systemd/systemd-udevd --daemon && udevadm trigger --subsystem-match=block && udevadm settle -t 30 || return 1
-	multipathd -d >/out/multipathd.log 2>&1 &
-	until_true 20 eval 'multipathd show daemon | grep -qE "idle|running"'
 }
 
 # No map left; needed before the sessions below it log out.
