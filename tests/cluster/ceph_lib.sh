@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=bash
 # Sourced by the tests of this folder, after admin_lib.sh: a Ceph cluster of one machine, a monitor
-# and an OSD, on free ports of 127.0.0.1, all below $ceph. No systemd, no
-# mgr.
+# and an OSD, on free ports of 127.0.0.1, all below $ceph. No systemd; no mgr
+# unless asked for.
 #
 #   ceph_missing     says which programs are missing, if any
 #   ceph_start       brings it up; sets $CEPH_CONF, $mon and $osd (process ids)
 #   osd_start        the OSD again, after it was killed
 #   osd_is_up        waits until the monitor says so
+#   mgr_start        a manager, without modules: it tells the monitor how full pools are
 #   ceph_kill        ends it; its files go with $ceph
 #
 # At $ceph_addr, 127.0.0.1 unless set. No authentication; with auth=cephx before ceph_start everybody
@@ -18,6 +19,7 @@
 ceph=$dir/ceph
 mon=
 osd=
+mgr=
 
 ceph_missing() {
 	local p none=
@@ -31,9 +33,11 @@ ceph_missing() {
 ceph_kill() {
 	[ -z "$osd" ] || { kill -CONT "$osd"; kill -9 "$osd"; } 2>/dev/null
 	[ -z "$mon" ] || kill -9 "$mon" 2>/dev/null
-	wait $osd $mon 2>/dev/null
+	[ -z "$mgr" ] || kill -9 "$mgr" 2>/dev/null
+	wait $osd $mon $mgr 2>/dev/null
 	osd=
 	mon=
+	mgr=
 }
 
 # Two ports that nobody listens on now; the second is the older protocol's.
@@ -63,6 +67,11 @@ mon osd down out interval = 0
 osd data = $ceph/osd\$id
 osd memory target = 939524096
 osd heartbeat grace = 6
+mgr data = $ceph/mgr
+mgr module path = $ceph/mgr
+mgr initial modules =
+mgr stats period = 1
+mgr tick period = 1
 bluestore block create = true
 bluestore block size = 4294967296
 run dir = $ceph/out
@@ -101,6 +110,12 @@ osd_is_up() {
 		sleep 0.2
 	done
 	return 1
+}
+
+mgr_start() {
+	mkdir -p "$ceph/mgr"
+	ceph-mgr -i x -f >"$ceph/out/mgr.out" 2>&1 &
+	mgr=$!
 }
 
 ceph_start() {

@@ -340,6 +340,37 @@ peer sense 1 write 98304
 is "... and there is room again" prints good
 gone 1
 
+echo "# a quota"
+quota() { ceph osd pool set-quota rbd max_bytes "$1" >/dev/null 2>&1; }
+over_quota() { ceph osd dump | grep -q "^pool.*'rbd'.*[ ,]full_quota[ ,]"; }
+if command -v ceph-mgr >/dev/null; then
+	mgr_start
+	lu 1 rbd/b --bsopts "$opts;cache=none"
+	lu 2 rbd/a --bsopts "$opts"
+	peer write 2 within
+	quota 1048576
+	await over_quota
+	is "a pool is over its quota" over_quota
+	peer sense 1 write 114688
+	is "... DATA PROTECT, SPACE ALLOCATION FAILED" prints 7/27/07
+	peer sense 1 read
+	is "... what is there is read" prints good
+	peer check 2 within
+	is "... by a unit behind the cache, too" prints same
+	is "... others are served" other_answers
+	quota 0
+	await not over_quota
+	peer sense 1 write 114688
+	is "... and without it there is room" prints good
+	peer write 2 after
+	peer check 2 after
+	is "... for both" prints same
+	gone 1
+	gone 2
+else
+	echo "ok quota # SKIP no ceph-mgr (tools/install-deps --cluster)"
+fi
+
 echo "# a client that is fenced"
 lu 1 rbd/b --bsopts "$opts;cache=none"
 peer sense 1 write
