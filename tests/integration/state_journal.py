@@ -81,7 +81,7 @@ class Tgtd:
     def config(self):
         rc, out = self.adm('system', 'show', '--name', 'config')
         assert rc == OK, out
-        return out.replace(self.dir, '@').replace(str(self.port), '@')
+        return out.replace(self.dir, '@').replace(':%d' % self.port, ':@')
 
     def worker(self):
         with open(self.dir + '/state/worker.pid') as f:
@@ -218,8 +218,10 @@ def property_(seconds, seed):
 
     while not wrong and (time.monotonic() < end or rounds < 4):
         rounds += 1
+        batch = []
         for _ in range(r.randint(1, 25)):
             request = changes.pick()
+            batch.append(request)
             a, b = mortal.adm(*to(mortal, request)), other.adm(*to(other, request))
             seen['done' if a[0] == OK else 'refused'] += 1
             if a[0] != b[0]:
@@ -227,8 +229,10 @@ def property_(seconds, seed):
                 break
         if wrong:
             break
-        if mortal.config() != other.config():
-            wrong = 'seed %d: two daemons differ:\n%s' % (seed, diff([other.config()], mortal.config()))
+        got, want = mortal.config(), other.config()
+        if got != want:
+            again = 'the same once more' if (mortal.config(), other.config()) == (got, want) else 'otherwise once more'
+            wrong = 'seed %d: two daemons differ (%s):\n%s\nsince the last kill: %s' % (seed, again, diff([want], got), batch)
             break
         request = changes.pick()
         before = other.config()

@@ -513,7 +513,8 @@ static void command_comes(struct event *e)
 		W.refused++;
 		command_ends(c, REFUSED, 0);
 	} else if (c->op == OP_WRITE && (l->denied & 1u << c->initiator)) {
-		command_ends(c, BUSY, 0); /* RESERVATION CONFLICT */
+		W.unit[c->unit].acked_at = W.now; /* who may write need not want to */
+		command_ends(c, BUSY, 0);	  /* RESERVATION CONFLICT */
 	} else {
 		next = event_new(e->gate, command_goes,
 				 world_chance(15) ? world_random(2 * MS) : 0);

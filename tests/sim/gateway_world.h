@@ -70,7 +70,7 @@ struct unit {
 	struct change change[CHANGES];
 	uint64_t changed_at;
 	uint64_t quiet;	   /* a snapshot is being made, in this tenure */
-	uint64_t acked_at; /* the last write that was answered GOOD */
+	uint64_t acked_at; /* the last write that was answered GOOD, or by a conflict */
 };
 
 /* ---- a gateway's process, and the SCSI side of it -------------------------------------------- */

@@ -263,9 +263,8 @@ static void trouble(struct event *e)
 		}
 		break;
 	case 6:
-		/* Not beyond an earlier one: what a client had sent when it ended ends, too, within
-		 * a time that others can wait for (README.md, "Ended is ended"). */
-		if (W.may.stalls && W.now >= W.stall_until + 100 * MS) {
+		/* Perhaps beyond an earlier one. */
+		if (W.may.stalls) {
 			W.stalls++;
 			W.stall_until = W.now + world_random(3 * SEC);
 			world_says("RADOS stands still");
