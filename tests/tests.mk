@@ -1,5 +1,5 @@
 # Tests: their programs, and the targets that run them. Included by the Makefile at the top.
-.PHONY: check check-all check-unit check-integration check-cluster check-cluster-short check-conformance check-cache-sizes check-layers check-package \
+.PHONY: check check-all check-unit check-integration check-cluster check-others check-conformance check-cache-sizes check-layers check-package \
 	prose check-vm check-vm-long check-shows check-cache-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
@@ -73,24 +73,32 @@ $(FUZZ_O)/bin/%: $(FUZZ_O)/obj/tests/fuzz/%.o $(FUZZ_O)/libfuzzed.a
 
 # Most tests of a daemon wait rather than work: twice as many at a time as there are processors.
 WAITING := $(shell echo $$(($$(nproc) * 2)))
+# What takes longest begins first: else it ends alone, with nobody beside it.
+LONGEST := attach_resize random_faults attach_steps cache_crash sync layout gateway mirror attach account_book dirty_index resize \
+	quiet_sessions.sh worker_kills.sh left_damaged.sh exporter.sh mappings.sh scale nbd.sh keeper.sh isns.sh hanging_store.sh
+longest_first = $(foreach t,$(LONGEST),$(filter %/test_$(t),$(1))) $(filter-out $(addprefix %/test_,$(LONGEST)),$(1))
 SUMMARY := $(LOG)/summary
 RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM) -r 1)
 
+# Seconds for each. Sanitizers take five times as long, and a busy machine as much again.
+LIMIT := $(if $(filter asan tsan,$(VARIANT)),900,300)
+
 check-unit: $(UNIT) ## unit tests and simulations
-	@$(RUN) -j 2 -t 300 $(UNIT)
+	@$(RUN) -j 2 -t $(LIMIT) $(call longest_first,$(UNIT))
 
 # Some of them a second time behind a cache of 1 MiB, which thrashes.
 THRASHED := $(filter $(O)/tests/integration/test_first_light $(O)/tests/integration/test_admin_online,$(INTEG)) \
 	$(filter tests/integration/test_mt_churn.sh,$(INTEG_SH))
 check-integration: all $(INTEG) ## a real tgtd on a free port
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j $(WAITING) -t 300 $(INTEG) $(INTEG_SH); rc=$$?; \
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j $(WAITING) -t $(LIMIT) $(call longest_first,$(INTEG) $(INTEG_SH)); rc=$$?; \
 	TGT_TEST_CACHE=size=1m TGT_BIN=$(abspath $(BIN)) $(RUN) -l $(LOG)/cache-1m -j 2 -t 300 $(THRASHED) && exit $$rc
 
 # Where Ceph's packages are; elsewhere they skip, with the reason. check has a short form (RBD=short).
 check-cluster: all $(CLUSTER) ## a Ceph cluster of one machine behind the units (its packages: tests/README.md)
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/cluster/test_*.sh)
-check-cluster-short: all $(CLUSTER)
-	@RBD=short TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 300 $(wildcard tests/cluster/test_*.sh)
+	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 1800 $(wildcard tests/cluster/test_*.sh)
+# Conformance is one connection that waits for its answers, and a cluster waits for its daemons: beside each other.
+check-others: all $(CLUSTER)
+	@RBD=short TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 900 $(wildcard tests/conformance/test_*.sh tests/cluster/test_*.sh)
 
 check-conformance: all ## libiscsi's iscsi-test-cu
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/conformance/test_*.sh)
@@ -182,7 +190,7 @@ check: deps ## install what is missing, build, run every test; the last line cou
 	@$(MAKE) --no-print-directory check-all
 
 # All parts run even when one fails; the last line is the sum.
-CHECK_PARTS := check-layers check-unit check-integration check-cluster-short check-conformance check-vm check-asan check-tsan check-fuzz
+CHECK_PARTS := check-layers check-unit check-integration check-others check-vm check-asan check-tsan check-fuzz
 check-all:
 	@mkdir -p $(LOG); rm -f $(SUMMARY); touch $(SUMMARY)
 	@$(MAKE) --no-print-directory -j2 all WERROR=1 || echo '0 1 0' >>$(SUMMARY)
