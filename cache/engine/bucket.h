@@ -50,8 +50,8 @@ static inline_always uint32_t bucket_match(const struct bucket *k, uint8_t tag)
 #endif
 }
 
-/* Links are written as a whole: who looks without the lock follows them. (Inlined: in a look of that
- * kind sanitizers are not to see the read, cache_impl.h, UNLOCKED_LOOK.) */
+/* Links are written as a whole: who looks without the lock follows them. (The read is inlined, so
+ * that sanitizers do not see those of UNLOCKED_LOOK, cache_impl.h.) */
 static inline void bucket_link(uint32_t *link, uint32_t index)
 {
 	__atomic_store_n(link, index, __ATOMIC_RELAXED);
