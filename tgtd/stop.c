@@ -167,10 +167,10 @@ static void on_signal(struct loop_fd *lfd, uint32_t revents)
 	struct signalfd_siginfo si;
 
 	while (read(lfd->fd, &si, sizeof(si)) == sizeof(si)) {
+		restart_hurry();
 		/* Two at once, to a process group and by name, are one; so is one that the keeper
 		 * passes on, however late, and that we have had ourselves; and the first after
 		 * tgtadm has asked for the end is no second one. */
-		restart_hurry();
 		uint64_t *told = &d->told_ns[kept_fd() >= 0 && (pid_t)si.ssi_pid == getppid()];
 
 		if (!*told)

@@ -129,10 +129,15 @@ static int memory_begin(struct group *g, const struct group_cache *cache)
 						     .page_shift = (unsigned)__builtin_ctz(block) },
 					 .fd = kept_take("mirror") };
 	struct mirror_memory_left left;
+	int err;
 
 	g->mirror.live = mirror_live_new(&conf, &live_ops, g, &left);
-	if (!g->mirror.live)
-		return -errno;
+	err = g->mirror.live ? 0 : -errno;
+	/* (Refused: its memory would stay as long as this process.) */
+	if (conf.fd >= 0 && (err || mirror_live_fd(g->mirror.live) != conf.fd))
+		close(conf.fd);
+	if (err)
+		return err;
 	if (mirror_live_block(g->mirror.live) != block)
 		log_error("cluster: what is held for other gateways has blocks of another size");
 	keep_for_next("mirror", mirror_live_fd(g->mirror.live));

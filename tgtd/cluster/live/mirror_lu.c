@@ -551,7 +551,6 @@ static void lu_stops(struct loop_msg *msg)
 	loop_timer_cancel(lu->conf.loop, &lu->timer);
 	loop_undefer(&lu->deferred);
 	if (atomic_exchange(&lu->posted, true)) { /* one is under way: it comes first */
-		atomic_store(&lu->posted, true);
 		loop_post(lu->conf.loop, &lu->stop);
 		return;
 	}
