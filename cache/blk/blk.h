@@ -161,6 +161,7 @@ struct blk_req {
 	void *choke; /* blk.c's own */
 	uint64_t waited_ns;
 	uint8_t turn; /* blk_overdue.h: in which it began; 0: it does not count */
+	uint16_t round; /* sync_group.c: the call that it waits for; 0: none */
 	uint32_t drv_list; /* as drv_word, but 0 whenever nothing is under way */
 };
 

@@ -1,6 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* See sync_group.h. */
+/*
+ * See sync_group.h.
+ *
+ * Each member has the number of the call that it waits for, so who leaves is not looked for: he is
+ * a member until that call has ended. Those who are told are too many to be marked under the lock,
+ * but all of them have ended calls. Numbers wrap. So one does not outlive its member's being told,
+ * and it is odd, since 0 is no member's.
+ */
 #include "cache/blk/sync_group.h"
+
+/* Of the next call but @later; or, with -1, of the last that has ended. Lock held. */
+static uint16_t round_of(const struct sync_group *g, int later)
+{
+	return (uint16_t)((g->ended + 1 + later) << 1 | 1);
+}
+
+/* Does @req wait for a call that has not ended? Lock held. */
+static bool is_member(const struct sync_group *g, const struct blk_req *req)
+{
+	const uint16_t round = __atomic_load_n(&req->round, __ATOMIC_RELAXED);
+
+	return round && (int16_t)(uint16_t)(round - round_of(g, -1)) > 0;
+}
 
 void sync_group_init(struct sync_group *g)
 {
@@ -24,6 +45,7 @@ static void tell_all(tell_fn *tell, struct list *members, int status)
 		struct blk_req *req = list_first(members, struct blk_req, link);
 
 		list_del(&req->link);
+		__atomic_store_n(&req->round, 0, __ATOMIC_RELAXED);
 		tell(req, status); /* the last of them may take the group with it */
 	}
 }
@@ -36,8 +58,10 @@ static bool group_over(struct sync_group *g, struct list *told)
 
 	list_init(told);
 	leaf_lock(&g->lock);
+	g->ended++;
 	list_splice_tail(told, &g->now);
 	if (status) {
+		g->ended++;
 		list_splice_tail(told, &g->next);
 		__atomic_store_n(&g->failures, g->failures + 1, __ATOMIC_RELEASE);
 	}
@@ -106,6 +130,7 @@ bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failur
 	*failures = g->failures;
 	if (joined) {
 		first = !g->busy;
+		__atomic_store_n(&req->round, round_of(g, first ? 0 : 1), __ATOMIC_RELAXED);
 		list_add_tail(first ? &g->now : &g->next, &req->link);
 		g->busy = true;
 		if (first)
@@ -117,24 +142,15 @@ bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failur
 	return joined;
 }
 
-/* Takes @req from the list, when it is there. */
-static bool leave(struct list *members, struct blk_req *req)
-{
-	struct blk_req *at;
-
-	list_for_each(at, members, link)
-		if (at == req) {
-			list_del(&req->link);
-			return true;
-		}
-	return false;
-}
-
 bool sync_group_leave(struct sync_group *g, struct blk_req *req)
 {
 	leaf_lock(&g->lock);
-	const bool left = leave(&g->now, req) || leave(&g->next, req);
+	const bool left = is_member(g, req);
 
+	if (left) {
+		list_del(&req->link);
+		__atomic_store_n(&req->round, 0, __ATOMIC_RELAXED);
+	}
 	leaf_unlock(&g->lock);
 	return left;
 }

@@ -21,6 +21,7 @@ struct sync_group {
 	_Atomic uint32_t rounds; /* 1 as long as there are calls to be made; it is the last that
 				  * is touched, unless a member is told */
 	uint32_t failures; /* atomic; of calls, so far */
+	uint16_t ended;	   /* of calls, those told after a failure included: blk_req.round */
 	struct list now;  /* blk_req.link: for whom the call is under way */
 	struct list next; /* who waits for the next */
 	struct blk_req call;
@@ -47,8 +48,9 @@ void sync_group_fini(struct sync_group *g);
  */
 bool sync_group_join(struct sync_group *g, struct blk_req *req, uint32_t *failures) must_check;
 
-/* @req, a member or not, waits no more if it has not been told yet: true. The call goes on. Any
- * thread; the group does not go before this returns. */
+/* @req, a member or not, waits no more if it has not been told yet: true. The call goes on. Takes
+ * the same time however many members there are. Any thread; the group does not go before this
+ * returns. */
 bool sync_group_leave(struct sync_group *g, struct blk_req *req) must_check;
 /* Is a call under way, perhaps for nobody? Any thread. False, and nobody joins: it may go. */
 static inline bool sync_group_busy(const struct sync_group *g)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Requests to a store that hangs are aborted, whatever they wait for. The clock is the test's. */
+#include <stdlib.h>
+#include <sys/mman.h>
 #include "cache/engine/stat.h"
 #include "events/clock.h"
 #include "events/log.h"
@@ -434,6 +436,47 @@ START_TEST(syncs_of_the_store)
 }
 END_TEST
 
+/*
+ * Thousands that the store's own SYNC is for. Who leaves looks at no other request but its
+ * neighbours, however many there are: meanwhile those before them cannot be looked at. Else who
+ * aborts all of them has a lock held for as long as he likes.
+ */
+START_TEST(very_many_syncs_of_the_store)
+{
+	enum { ALL = 1 << 14, LAST = 256 };
+	const size_t page = 4096, bytes = ALIGN_UP(ALL * sizeof(struct blk_req), page);
+	struct blk_req *all = aligned_alloc(page, bytes);
+
+	ck_assert_ptr_nonnull(all);
+	open_store();
+	hang();
+	for (unsigned i = 0; i < ALL; i++)
+		begin(&all[i], BLK_SYNC, 0, 0);
+	until(1);
+	ck_assert_uint_eq(over, 0);
+	ck_assert_uint_eq(disk->inflight, 1);
+	const size_t hidden = ALIGN_DOWN((ALL - LAST) * sizeof(struct blk_req), page) - page;
+
+	ck_assert_int_eq(mprotect(all, hidden, PROT_NONE), 0);
+	for (unsigned i = ALL; i-- > ALL - LAST;)
+		abort_all(&all[i], 1);
+	ck_assert_int_eq(mprotect(all, hidden, PROT_READ | PROT_WRITE), 0);
+	until(LAST);
+	ck_assert_uint_eq(over, LAST);
+	abort_all(&all[1], ALL - LAST - 1);
+	until(ALL - 1);
+	ck_assert_uint_eq(aborted, ALL - 1);
+	ck_assert_uint_eq(disk->inflight, 1);
+	/* Who comes now waits for the next, and leaves it as well. */
+	begin(&all[1], BLK_SYNC, 0, 0);
+	heal();
+	ck_assert_uint_eq(over, ALL + 1);
+	ck_assert_uint_eq(aborted, ALL - 1);
+	close_store();
+	free(all);
+}
+END_TEST
+
 /* Writes that are to be stable: they are seen, and not acknowledged. */
 START_TEST(fua)
 {
@@ -523,4 +566,4 @@ END_TEST
 UNIT_TABLE("abort", 60, { reads }, { what_is_loaded_serves_others }, { discards, 2 },
 	   { what_the_store_is_at_work_with, 6 },
 	   { who_waits_for_a_range }, { who_waits_for_pins }, { syncs }, { syncs_of_the_store, 2 },
-	   { fua }, { at_random, 6 })
+	   { very_many_syncs_of_the_store }, { fua }, { at_random, 6 })
