@@ -3,10 +3,12 @@
 #include "tgtd/scsi/stream_id.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 #include "cache/engine/account.h"
 
 #define PLACES 4096u
@@ -70,6 +72,23 @@ static uint32_t number_host(uint64_t key)
 	return n;
 }
 
+/* The number that @name shares, always the same. Nobody can tell which: else a host that logs in
+ * under names of its choice could spend what another initiator may owe. */
+static uint32_t shared_number(const char *name)
+{
+	static uint64_t seed;
+	uint64_t h;
+
+	if (!seed && getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
+		seed = 1;
+	h = seed;
+	for (const char *c = name; *c; c++) {
+		h = (h ^ (uint8_t)tolower((unsigned char)*c)) * 0x9e3779b97f4a7c15;
+		h ^= h >> 32;
+	}
+	return (uint32_t)(1 + h % (ACCT_OWNERS - 1));
+}
+
 /* Names have no case (RFC 7143 4.2.7.2): another spelling is the same initiator. */
 static uint32_t number_name(const char *name)
 {
@@ -78,16 +97,18 @@ static uint32_t number_name(const char *name)
 	for (uint32_t i = 1; i < ACCT_OWNERS; i++) {
 		const struct name_number *h = &streams.name[i];
 
-		if (h->nexuses && !strcasecmp(h->name, name)) {
-			streams.name[i].nexuses++;
-			return i;
+		if (h->name && !strcasecmp(h->name, name)) {
+			n = i;
+			break;
 		}
 		if (!n && !h->nexuses)
 			n = i;
 	}
-	if (!n || !(streams.name[n].name = strdup(name)))
-		return 0;
-	streams.name[n].nexuses = 1;
+	if (!n)
+		n = shared_number(name);
+	else if (!streams.name[n].nexuses)
+		streams.name[n].name = strdup(name); /* NULL: nobody finds it, and it has one */
+	streams.name[n].nexuses++;
 	return n;
 }
 
@@ -122,7 +143,8 @@ void scsi_stream_give_back(uint64_t id)
 		streams.taken[place / 64] &= ~(1ull << place % 64);
 	ASSERT(streams.host[host].nexuses);
 	streams.host[host].nexuses--;
-	if (name && !--streams.name[name].nexuses) {
+	ASSERT(streams.name[name].nexuses);
+	if (!--streams.name[name].nexuses) {
 		free(streams.name[name].name);
 		streams.name[name].name = NULL;
 	}

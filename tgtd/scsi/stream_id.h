@@ -6,8 +6,10 @@
  * sessions of one host, or of one initiator, are to send has a bound.
  *
  * Hosts and names have numbers while any of their nexuses is there. An IPv6 host has a whole /64.
- * Those of 255 hosts are told apart; more share numbers. A name beyond 255 has none: who logs in
- * under very many names is bounded by host alone, and no other initiator shares a number with it.
+ * Those of 255 hosts are told apart, and 255 names; more share numbers, and what these may owe. So
+ * nobody is without a bound, however many names are made up. A name that shares a number has always
+ * the same one, which no initiator can find out. (One that had to share, and logs in again when
+ * there are free numbers, has two until the first session ends.)
  *
  * Any thread. There is always an identity to be had.
  */

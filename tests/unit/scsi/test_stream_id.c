@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* By which numbers the cache knows who asks: a host and an initiator have one each while any of
- * their sessions is there, and nobody else has it. */
+ * their sessions is there. */
 #include <stdio.h>
 #include <string.h>
 #include "cache/engine/account.h"
@@ -68,34 +68,74 @@ START_TEST(hosts_and_names)
 }
 END_TEST
 
-/* Many names cannot make anybody share a number; nor many hosts, as long as there are 255. */
+/* Many names and hosts share numbers, and all that share one have one bound: nobody is without. As
+ * long as there are 255 of them each has its own. */
 START_TEST(very_many)
 {
 	static uint64_t id[2 * OWNERS];
-	bool seen[ACCT_OWNERS] = { false };
+	bool seen[2][ACCT_OWNERS];
 	char address[64], name[64];
 
 	for (unsigned pass = 0; pass < 3; pass++) { /* nothing is lost */
 		const uint64_t mine = scsi_stream_take("198.51.100.1", "iqn.mine");
 
 		memset(seen, 0, sizeof(seen));
-		seen[host_of(mine)] = true;
+		seen[0][host_of(mine)] = seen[1][name_of(mine)] = true;
 		for (unsigned i = 0; i < 2 * OWNERS; i++) {
 			snprintf(address, sizeof(address), "10.0.%u.%u", i >> 8, i & 255);
 			snprintf(name, sizeof(name), "iqn.%u", i);
 			id[i] = scsi_stream_take(address, name);
 			ck_assert_uint_ne(host_of(id[i]), 0);
-			ck_assert_uint_ne(name_of(id[i]), name_of(mine));
-			ck_assert(i < OWNERS - 1 ? name_of(id[i]) > 0 : name_of(id[i]) == 0);
+			ck_assert_uint_ne(name_of(id[i]), 0);
 			if (i < OWNERS - 1) {
-				ck_assert(!seen[host_of(id[i])]);
-				seen[host_of(id[i])] = true;
+				ck_assert(!seen[0][host_of(id[i])]);
+				ck_assert(!seen[1][name_of(id[i])]);
 			}
+			seen[0][host_of(id[i])] = seen[1][name_of(id[i])] = true;
 		}
 		scsi_stream_give_back(mine);
 		for (unsigned i = 0; i < 2 * OWNERS; i++)
 			scsi_stream_give_back(id[(i + pass * 100) % (2 * OWNERS)]);
 	}
+}
+END_TEST
+
+/* A name that came when all numbers were taken has one bound all the same, wherever its sessions
+ * come from and however it is spelled; and such names lie on many numbers, not on one. */
+START_TEST(names_beyond)
+{
+	enum { BEYOND = 1000 };
+	static uint64_t id[OWNERS], more[BEYOND], again[BEYOND];
+	unsigned of[ACCT_OWNERS] = { 0 };
+	char address[64], name[64];
+
+	for (unsigned i = 0; i < OWNERS; i++) {
+		snprintf(name, sizeof(name), "iqn.flood-%u", i);
+		id[i] = scsi_stream_take("10.0.0.1", name);
+	}
+	for (unsigned i = 0; i < BEYOND; i++) {
+		snprintf(address, sizeof(address), "10.1.%u.%u", i >> 8, i & 255);
+		snprintf(name, sizeof(name), "iqn.late-%u", i);
+		more[i] = scsi_stream_take(address, name);
+		snprintf(name, sizeof(name), "IQN.Late-%u", i);
+		again[i] = scsi_stream_take("10.0.0.1", name);
+		ck_assert_uint_ne(name_of(more[i]), 0);
+		ck_assert_uint_eq(name_of(again[i]), name_of(more[i]));
+		of[name_of(more[i])]++;
+	}
+	for (unsigned i = 1; i < ACCT_OWNERS; i++)
+		ck_assert_uint_le(of[i], 30); /* 4 on average */
+	/* Who had the numbers leaves; those who share them are still there. */
+	for (unsigned i = 0; i < OWNERS; i++)
+		scsi_stream_give_back(id[i]);
+	for (unsigned i = 0; i < BEYOND; i++) {
+		scsi_stream_give_back(more[i]);
+		scsi_stream_give_back(again[i]);
+	}
+	const uint64_t last = scsi_stream_take("10.0.0.1", "iqn.last");
+
+	ck_assert_uint_eq(name_of(last), 1); /* all are free again */
+	scsi_stream_give_back(last);
 }
 END_TEST
 
@@ -119,4 +159,4 @@ START_TEST(more_than_places)
 }
 END_TEST
 
-UNIT_MAIN("stream_id", 30, hosts_and_names, very_many, more_than_places)
+UNIT_MAIN("stream_id", 30, hosts_and_names, very_many, names_beyond, more_than_places)
