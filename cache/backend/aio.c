@@ -290,21 +290,6 @@ static int store_size(const struct aio *a, uint64_t *bytes)
 	return 0;
 }
 
-/* The name may be another file's by now: what was opened is served, and the log says so. */
-static void look_at_name(const struct aio *a)
-{
-	char id[BLK_STORE_ID_MAX];
-	struct stat st;
-
-	if (stat(a->blk.path, &st) < 0 && errno == EACCES)
-		return; /* for the administrator to see (tgtd --user) */
-	if (stat(a->blk.path, &st) < 0)
-		log_warn("%s: is not there by this name any more (%s): what was opened is served",
-			 a->blk.path, strerror(errno));
-	else if (store_id_of("/sys", &st, id), strcmp(id, a->blk.store_id))
-		log_warn("%s: is another store by now: what was opened is served", a->blk.path);
-}
-
 static int aio_resize(struct blk *blk)
 {
 	uint64_t bytes;
@@ -328,7 +313,6 @@ static int aio_refresh(struct blk *blk)
 
 	if (err)
 		return err;
-	look_at_name(aio_of(blk));
 	store_looked_at(blk, &aio_of(blk)->store.doubt);
 	return 0;
 }

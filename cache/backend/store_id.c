@@ -93,6 +93,16 @@ void store_id_of(const char *sys, const struct stat *st, char id[BLK_STORE_ID_MA
 			 minor(st->st_dev), (unsigned long long)st->st_ino);
 }
 
+bool store_id_by_stat(const char *id)
+{
+	static const char *const kinds[] = { "file:", "wwn:", "dm:", "disk:" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (!strncmp(id, kinds[i], strlen(kinds[i])))
+			return true;
+	return false;
+}
+
 struct descent {
 	const char *sys;
 	char (*id)[BLK_STORE_ID_MAX];

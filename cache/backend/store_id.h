@@ -17,6 +17,9 @@
  * "disk:MAJOR:MINOR". Any thread that may block.
  */
 void store_id_of(const char *sys, const struct stat *st, char id[BLK_STORE_ID_MAX]);
+/* Is @id one of these? (Other kinds of store have identities that no name in the file system leads
+ * to.) Any thread. */
+bool store_id_by_stat(const char *id);
 /* What a block device lies on, all the way down: a partition's disk, a mapped device's devices, a
  * loop device's file. At most STORE_BELOW_MAX. Returns how many. Any thread that may block. */
 unsigned store_below(const char *sys, dev_t dev, char (*id)[BLK_STORE_ID_MAX]);

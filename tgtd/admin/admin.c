@@ -87,6 +87,7 @@ void admin_stop(void)
 {
 	isns_stop();
 	explain_stop();
+	names_stop();
 	resized_stop();
 	quiesced_stop();
 	overdue_stop();

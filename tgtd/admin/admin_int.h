@@ -23,6 +23,7 @@
  *     threads.c  event threads of LUs
  *     store.c    opens stores, beside the main loop
  *     overdue.c  stores that do not answer
+ *     names.c    stores whose name is another one's by now
  *     call.c     what a request is about, why it is refused, what it waits for
  *     watch.c    who is told of what happens, as it happens
  *     server.c   sockets, framing, limits; hands requests up to what admin.c gave it
@@ -103,6 +104,8 @@ enum adm_status admin_refuse(struct adm_call *call, enum adm_status status, cons
 /* A warning line in the answer: the request is done, though not exactly as it was said. Unless the
  * request is only checked, the line goes into the log, too. */
 void warn(struct adm_call *call, const char *fmt, ...) printf_like(2, 3);
+/* The same of what the log has already, or need not have. */
+void warn_unlogged(struct adm_call *call, const char *fmt, ...) printf_like(2, 3);
 /* A parameter @key cannot be @value: with what it can be, where conf/words.c says so. */
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value);
 /* -errno of a lower layer as a status, with the errno's text as the reason. */
@@ -184,6 +187,10 @@ struct adm_lu {
 	bool stand_in; /* lost, and its store could not be opened: another stands in for it */
 	bool late;     /* ... yet: it is being opened (late.c) */
 	bool apart;    /* ... and may not be: see cache/engine/apart.h */
+	/* names.c's */
+	const void *name_look; /* that is to tell; only compared */
+	uint64_t name_ns;      /* the last one told; 0: none */
+	int name_err;	       /* ... so */
 };
 
 struct adm_state {
@@ -364,6 +371,25 @@ void quiesced_stop(void);
 /* A store was opened: those that do not answer are looked for. At the end: no more. */
 void overdue_go_on(void);
 void overdue_stop(void);
+
+/* ---- names.c --------------------------------------------------------------------------------- */
+/*
+ * Looks whether the names of all units' stores, or @only's, still lead to these. Goes on by
+ * @then(@call), at once or later, whose status is the request's (ADM_PENDING: it goes on by
+ * itself). Waits some 250 ms at most; where there is no answer by then the last one holds. Returns
+ * what @then() does, or ADM_PENDING.
+ */
+enum adm_status names_look(struct adm_call *call, struct adm_lu *only,
+			   enum adm_status (*then)(struct adm_call *call));
+#define NAMES_TEXT 160
+/* What is known of @lu's: NULL when it is as it was, else @text, "is another store by now..." */
+const char *names_say(const struct adm_lu *lu, char text[NAMES_TEXT]);
+/* The same as a warning in the answer. The log has it once, when it is noticed. */
+void names_warn(struct adm_call *call, const struct adm_lu *lu);
+/* @lu has another store. */
+void names_forget(struct adm_lu *lu);
+/* At the end: who still waits is refused. */
+void names_stop(void);
 
 /* ---- threads.c ------------------------------------------------------------------------------- */
 /* The event thread of @lu's place @nr, running; the shared one with

@@ -666,6 +666,7 @@ static void lu_replaced(void *arg, int status)
 
 	join_group(lu, p->blk);
 	lu->size_news = 0; /* the new store's */
+	names_forget(lu);
 	free(lu->path);
 	lu->path = p->path;
 	p->path = NULL;

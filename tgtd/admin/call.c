@@ -29,23 +29,38 @@ enum adm_status admin_refuse(struct adm_call *call, enum adm_status status, cons
 	return status;
 }
 
-void warn(struct adm_call *call, const char *fmt, ...)
+static void add_warning(struct adm_call *call, bool logged, const char *fmt, va_list ap)
 {
 	size_t at = strlen(call->warnings);
-	va_list ap;
 	int n;
 
 	ASSERT(!call->done);
-	va_start(ap, fmt);
 	n = vsnprintf(call->warnings + at, sizeof(call->warnings) - at, fmt, ap);
-	va_end(ap);
 	if (n < 0 || (size_t)n + 1 >= sizeof(call->warnings) - at) {
 		call->warnings[at] = 0; /* whole lines, or none */
 		return;
 	}
-	if (!call->req.check)
+	if (logged)
 		log_warn("admin: %s", call->warnings + at);
 	strcat(call->warnings, "\n");
+}
+
+void warn(struct adm_call *call, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	add_warning(call, !call->req.check, fmt, ap);
+	va_end(ap);
+}
+
+void warn_unlogged(struct adm_call *call, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	add_warning(call, false, fmt, ap);
+	va_end(ap);
 }
 
 enum adm_status refuse_value(struct adm_call *call, const char *key, const char *value)

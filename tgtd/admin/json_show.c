@@ -112,6 +112,7 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	const bool medium = lu && lu->path;
 	const char *doubt = info->conf.blk ? blk_doubt(info->conf.blk) : NULL;
 	json_t *row = json_object(), *limits = json_object();
+	char says[NAMES_TEXT + 16] = "its path ";
 
 	doc_set_int(row, "lun", info->conf.lun);
 	doc_set_text(row, "type", show_type_name(info->conf.device_type));
@@ -133,6 +134,7 @@ static json_t *lu_row(const struct adm_target *t, const struct scsi_lu_info *inf
 	json_set_limits(limits, &info->conf.limit);
 	doc_set(row, "limits", limits);
 	doc_set_text(row, "in_doubt", doubt);
+	doc_set_text(row, "replaced", lu && names_say(lu, says + strlen(says)) ? says : NULL);
 	doc_set_bool(row, "late", lu && lu->late);
 	doc_set_bool(row, "apart", lu && lu->apart);
 	doc_set_int(row, "hanging_ns", info->conf.blk ? blk_overdue_ns(info->conf.blk) : 0);

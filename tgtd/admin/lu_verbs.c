@@ -372,6 +372,16 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 	return ADM_OK;
 }
 
+/* It is done, and its answer says whose name is another's. */
+static enum adm_status lu_updated(struct adm_call *call, enum adm_status status)
+{
+	const struct adm_lu *lu = call_lu(call, call_target(call));
+
+	if (status == ADM_OK && lu)
+		names_warn(call, lu);
+	return status;
+}
+
 static void lu_update_go_on(void *arg, enum adm_status status)
 {
 	struct adm_call *call = arg;
@@ -382,25 +392,42 @@ static void lu_update_go_on(void *arg, enum adm_status status)
 	if (status != ADM_OK && status != ADM_PENDING && call->made)
 		lu_take_back(call, status);
 	else if (status != ADM_PENDING)
-		adm_call_done(call, status);
+		adm_call_done(call, lu_updated(call, status));
 }
 
-enum adm_status verb_lu_update(struct adm_call *call)
+static enum adm_status lu_update_begin(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
 
 	if (!t)
 		return ADM_NO_TARGET;
-	if (call_waits(call, t))
+	if (call_waits(call, t)) /* meanwhile somebody else has changed it */
 		return ADM_PENDING;
 	if (call->req.lun && !call_lu(call, t))
+		return ADM_NO_LUN;
+	call->params_left = call->req.text[ADM_T_PARAMS];
+	return lu_updated(call, lu_update_some(call, t));
+}
+
+enum adm_status verb_lu_update(struct adm_call *call)
+{
+	struct adm_target *t = call_target(call);
+	struct adm_lu *lu;
+
+	if (!t)
+		return ADM_NO_TARGET;
+	if (call_waits(call, t))
+		return ADM_PENDING;
+	lu = call_lu(call, t);
+	if (call->req.lun && !lu)
 		return ADM_NO_LUN;
 	if (call->req.text[ADM_T_BSOFLAGS] || call->req.text[ADM_T_BLOCKSIZE])
 		return admin_refuse(
 			call, ADM_UNSUPPORTED,
 			"flags and block size of a store are fixed when the LU is made");
-	call->params_left = call->req.text[ADM_T_PARAMS];
-	return lu_update_some(call, t);
+	/* Its name is looked at first: when it has been changed the answer is not to wait. */
+	return lu && !call->restored ? names_look(call, lu, lu_update_begin) :
+				       lu_update_begin(call);
 }
 
 enum adm_status verb_lu_stat(struct adm_call *call)

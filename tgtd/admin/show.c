@@ -119,6 +119,10 @@ static void show_lu(struct adm_out *out, const struct adm_target *t, struct scsi
 		out_printf(out, IN3 "In doubt: %s\n", doubt);
 	if (lu && lu->late)
 		out_printf(out, IN3 "Late: its store is being opened, and does not answer\n");
+	char name[NAMES_TEXT];
+
+	if (lu && names_say(lu, name))
+		out_printf(out, IN3 "Replaced: its path %s\n", name);
 	if (lu && lu->apart)
 		out_printf(out, IN3 "Apart: " APART_WHY "\n");
 	if (info.conf.blk && blk_overdue_ns(info.conf.blk))
@@ -353,6 +357,11 @@ void show_failed_logins(struct adm_call *call)
 
 void show_stores(struct adm_call *call)
 {
+	const unsigned most = 2; /* lines, which the answer has room for */
+	const struct adm_lu *more = NULL;
+	unsigned replaced = 0;
+	char text[NAMES_TEXT];
+
 	for (struct scsi_target *t = scsi_target_next(NULL); t; t = scsi_target_next(t)) {
 		const struct adm_target *from = registry_target(scsi_target_tid(t));
 
@@ -365,8 +374,19 @@ void show_stores(struct adm_call *call)
 			if (known && known->path)
 				out_printf(&call->out, "%u %u %" PRIu64 " %u\n", from->tid,
 					   info.conf.lun, info.size, info.block_size);
+			if (!known || !names_say(known, text))
+				continue;
+			if (replaced++ < most)
+				names_warn(call, known);
+			else
+				more = known;
 		}
 	}
+	if (more)
+		warn_unlogged(call,
+			      "so it is of %u units more, target %u LUN %u among them: see tgtadm "
+			      "--mode target --op show",
+			      replaced - most, more->target->tid, more->lun);
 }
 
 void show_work(struct adm_call *call)

@@ -37,16 +37,20 @@ enum adm_status verb_target_delete(struct adm_call *call)
 	return s == ADM_OK ? ADM_PENDING : s;
 }
 
+static enum adm_status show_all(struct adm_call *call)
+{
+	if (call->req.json)
+		return json_targets(call);
+	show_targets(call);
+	return ADM_OK;
+}
+
 enum adm_status verb_target_show(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
 
-	if (!call->req.has_tid && call->req.json)
-		return json_targets(call);
-	if (!call->req.has_tid) {
-		show_targets(call);
-		return ADM_OK;
-	}
+	if (!call->req.has_tid)
+		return names_look(call, NULL, show_all);
 	if (!t)
 		return ADM_NO_TARGET;
 	if (call->req.json)

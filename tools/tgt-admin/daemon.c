@@ -66,6 +66,8 @@ static char *ask(enum adm_mode mode, enum adm_op op, const char *name, bool json
 			*reply.detail ? ": " : "", reply.detail);
 		exit(EINVAL);
 	}
+	for (char *line = strtok(reply.detail, "\n"); line; line = strtok(NULL, "\n"))
+		fprintf(stderr, "warning: %s\n", line);
 	text = strdup(reply.text);
 	adm_reply_free(&reply);
 	if (!text)
