@@ -6,7 +6,7 @@
  *   for a descriptor, for a range, for others' I/O
  *                       blk_req.drv_list says on which list
  *   for what is loaded or written back for it
- *                       that goes on, for nobody (fill_disown(), flush_disown())
+ *                       that goes on, for nobody (range_disown(), flush_disown())
  *   for a SYNC of the lower device
  *                       the same (sync_group_leave())
  *   for pins to go      it owns its range, and gives that back (range.c)
@@ -14,8 +14,7 @@
  *                       that goes on, for nobody, and so does its range (excl_disown())
  *
  * What is waited for: the record of what is dirty, 5 s at most (record.c); a mirror, which answers,
- * or fails; an atomic WRITE from the caller's own memory, which the lower device reads; and what a
- * write with FUA writes back that was forwarded, as that is its other loop's affair.
+ * or fails; and an atomic WRITE from the caller's own memory, which the lower device reads.
  *
  * The error is set first, and then looked for where the request waits; who waits says so first, and
  * then looks at the error (op_waits()). So one of them sees the other, also where a request was
@@ -104,9 +103,11 @@ static bool leave_list(struct cache_dev *dev, struct blk_req *req)
 	return false;
 }
 
-static bool may_load(const struct blk_req *req)
+/* Is all that it has loaded or written back within its range, as of those that are forwarded? */
+static bool keeps_to_range(const struct blk_req *req)
 {
-	return req->op == BLK_READ || req->op == BLK_PREFETCH || req->op == BLK_COMPARE_AND_WRITE;
+	return req->op == BLK_READ || req->op == BLK_PREFETCH || req->op == BLK_WRITE ||
+	       req->op == BLK_COMPARE_AND_WRITE;
 }
 
 /* Of its loop's. */
@@ -119,7 +120,7 @@ static bool has_flushes(const struct cache_op *op)
 /* It has its error. On its own loop, or on its home loop. */
 static void op_let_go(struct cache_dev *dev, struct blk_req *req)
 {
-	uint32_t n = may_load(req) ? fill_disown(dev, req) : 0;
+	uint32_t n = keeps_to_range(req) ? range_disown(dev, req) : 0;
 
 	if (op_of(req)->loop == loop_current() && has_flushes(op_of(req)))
 		n += flush_disown(dev, req);

@@ -511,7 +511,7 @@ static enum fill_result fill_segment(struct cache_dev *dev, struct blk_req *req,
 				return FILL_PENDING;
 			}
 			fill_provide(dev, io, end - i, !(op_of(req)->flags & OP_F_APART));
-			io->owner = req; /* before anybody finds it: see fill_disown() */
+			io->owner = req; /* before anybody finds it: see range_disown() */
 			leaf_lock(&p->lock);
 			continue; /* things may have changed */
 		}
@@ -567,16 +567,19 @@ static uint32_t disown_some(struct cache_dev *dev, const struct blk_req *req,
 		struct block *b = index_find(p, dev->identity, r->first + i);
 		struct cache_io *io = b ? block_priv(p, b)->io : NULL;
 
-		if (!io || io->kind != IO_FILL || io->owner != req)
+		if (!io || io->owner != req || (io->kind != IO_FILL && io->kind != IO_FLUSH))
 			continue;
 		io->owner = NULL;
-		n++;
+		if (io->kind == IO_FILL)
+			n++;
+		else
+			n += flush_disowned(io);
 	}
 	leaf_unlock(&p->lock);
 	return n;
 }
 
-uint32_t fill_disown(struct cache_dev *dev, const struct blk_req *req)
+uint32_t range_disown(struct cache_dev *dev, const struct blk_req *req)
 {
 	const struct cache_range r = cache_range_of(dev->cache, req->offset, req->len);
 	uint32_t n = 0;

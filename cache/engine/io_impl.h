@@ -23,7 +23,7 @@ struct cache_io {
 	bool again;		/* FLUSH: a SYNC has failed meanwhile: what it
 				 * writes stays dirty. part's lock */
 	bool leads;		/* FLUSH of an owner: first of its write, which is under way */
-	bool disowned;		/* FLUSH: its owner has been aborted */
+	bool disowned;		/* FLUSH: its owner has been aborted. part's lock, as owner */
 	uint32_t nblocks;
 	uint64_t block;		/* first */
 	uint32_t from, to;	/* sectors: from in the first block, to in the last */
@@ -140,9 +140,9 @@ uint32_t fill_build(struct cache_dev *dev, struct cache_io *io, struct partition
 void fill_provide(struct cache_dev *dev, struct cache_io *io, uint32_t blocks, bool over);
 /* No lock held. */
 void fill_submit(struct cache_io *io);
-/* What is being loaded for @req is loaded for nobody from now on. How much I/O that is: so often
- * @req waits no more, which is not yet told. Any thread, no lock held. */
-uint32_t fill_disown(struct cache_dev *dev, const struct blk_req *req) must_check;
+/* What is being loaded or written back for @req, of its range, is so for nobody from now on. How
+ * much I/O that is: so often it waits no more, which is not yet told. Any thread, no lock held. */
+uint32_t range_disown(struct cache_dev *dev, const struct blk_req *req) must_check;
 
 /* ---- writeback.c ----------------------------------------------------------------------------- */
 /* Sector span of @b in the flush @io. */
@@ -159,9 +159,17 @@ bool flush_due(const struct block_priv *bp, uint64_t now_ns, uint64_t *due_ns);
 uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t *keys, uint32_t n,
 		    bool own, struct flush_room *room, bool *dry);
 
-/* What is being written back for @req is written for nobody from now on. How many writes: so often
- * it waits no more, which is not yet told. On its loop, no lock held. */
+/* What is being written back for @req, of any block, is written for nobody from now on. How many
+ * writes: so often it waits no more, which is not yet told. On its loop, no lock held. */
 uint32_t flush_disown(struct cache_dev *dev, struct blk_req *req) must_check;
+/* @io has lost its owner, who has been aborted: how often that one waits no more. Its partition's
+ * lock is held. */
+static inline uint32_t flush_disowned(struct cache_io *io)
+{
+	io->disowned = true;
+	atomic_fetch_add(&io->dev->flush.disowned, io->leads);
+	return io->leads;
+}
 
 /* ---- collect.c: what the flusher picks. On the worker's loop --------------------------------- */
 /* Refills the empty batch of partitions where somebody waits for blocks, who has waited longest

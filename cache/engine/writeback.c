@@ -117,12 +117,12 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 {
 	struct cache_dev *dev = io->dev;
 	struct partition *p = io->part;
-	struct blk_req *owner = io->owner;
 
 	if (io->nblocks >= AHEAD_MIN)
 		ahead_settled(dev, p, io->block, io->idx, io->nblocks);
 	leaf_lock(&p->lock);
 	leaf_visit(&p->lock, io->nblocks);
+	struct blk_req *owner = io->owner;
 	const bool dirty = e->status || (io->again && e->unstable);
 	for (uint32_t i = 0; i < io->nblocks; i++) {
 		leaf_step();
@@ -227,8 +227,6 @@ static void flush_done(struct blk_req *lower)
 {
 	struct cache_io *io = container_of(lower, struct cache_io, req), *next;
 	struct cache_dev *dev = io->dev;
-	struct blk_req *owner = io->owner;
-	const bool disowned = io->disowned;
 	struct flush_end e = { .status = lower->status,
 			       .unstable = !lower->status && !(lower->flags & BLK_F_FUA),
 			       .now_ns = clock_now_ns() };
@@ -241,6 +239,9 @@ static void flush_done(struct blk_req *lower)
 		e.blocks += next->nblocks;
 	for (next = io; next; next = next->behind)
 		flush_settle(next, &e, &waiters);
+	/* Nobody finds it any more to disown it. */
+	struct blk_req *const owner = io->owner;
+	const bool disowned = io->disowned;
 	for (next = io; unlikely(io->gen) && next; next = next->behind)
 		mirror_stored(dev->mirror, next);
 	if (e.status)
@@ -391,6 +392,24 @@ static bool flush_append(struct cache_io *lead, uint32_t blocks, struct cache_io
 	return true;
 }
 
+/* @owner waits for the write that begins with @lead, which is about to start. Where another thread
+ * may abort it, that may have disowned this already. */
+static void flush_leads(struct cache_io *lead, struct blk_req *owner)
+{
+	if (likely(!(owner->flags & BLK_F_FORWARDED))) {
+		lead->leads = true;
+		op_wait_more(owner);
+		return;
+	}
+	leaf_lock(&lead->part->lock);
+	lead->leads = true;
+	if (lead->disowned)
+		(void)flush_disowned(lead);
+	else
+		op_wait_more(owner);
+	leaf_unlock(&lead->part->lock);
+}
+
 static void flush_submit(struct cache_io *lead, struct blk_req *owner, struct flush_room *room)
 {
 	struct pace *pace = &lead->dev->flush.pace;
@@ -407,8 +426,7 @@ static void flush_submit(struct cache_io *lead, struct blk_req *owner, struct fl
 	if (owner) {
 		/* A SYNC ends with one of the lower device, which makes them all stable at once. */
 		lead->req.flags |= owner->op == BLK_SYNC ? 0 : BLK_F_FUA;
-		lead->leads = true;
-		op_wait_more(owner);
+		flush_leads(lead, owner);
 	} else {
 		lead->pace = pace_start(pace, lead->req.len, runs, lead->failing);
 		lead->started_ns = clock_now_ns();
@@ -469,6 +487,7 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 			*dry = true;
 			break;
 		}
+		io->owner = owner; /* before anybody finds it: see range_disown() */
 		flush_key(dev, io, keys[i], keys_in_row(keys + i, n - i), &how);
 		if (!io->nblocks) {
 			io_put(io);
@@ -482,7 +501,6 @@ uint32_t flush_keys(struct cache_dev *dev, struct blk_req *owner, const uint64_t
 			i++;
 			continue;
 		}
-		io->owner = owner;
 		while (i < n && keys[i] < io->block + io->nblocks)
 			i++;
 		if (lead && !how.apart && flush_append(lead, blocks, &last, io, &how)) {
@@ -512,8 +530,7 @@ static bool disown_if(struct cache_io *io, void *arg)
 	if (io->kind != IO_FLUSH || io->owner != d->req)
 		return false;
 	io->owner = NULL;
-	io->disowned = true;
-	d->n += io->leads;
+	d->n += flush_disowned(io);
 	return false; /* there may be more */
 }
 
@@ -531,6 +548,5 @@ uint32_t flush_disown(struct cache_dev *dev, struct blk_req *req)
 	for (uint32_t i = 0; i < c->nparts; i++)
 		if (is_writing(&dev->dirty[i]))
 			io_find(c->part[i], disown_if, &d);
-	atomic_fetch_add(&dev->flush.disowned, d.n);
 	return d.n;
 }
