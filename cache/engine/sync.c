@@ -353,6 +353,15 @@ static bool sync_over(struct blk_req *req, int status)
 	return true;
 }
 
+/* How many SYNCs of the lower device had failed before it looked what is dirty. (Who aborts it from
+ * another thread looks at cache_op.place.) */
+static void note_failures(const struct cache_dev *dev, struct cache_op *op)
+{
+	const uint32_t failures = __atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+
+	__atomic_store_n(&op->queue, (uint16_t)failures, __ATOMIC_RELAXED);
+}
+
 bool stage_sync(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
@@ -400,8 +409,7 @@ bool stage_sync(struct blk_req *req)
 			op->pending = 0; /* no pass: nobody was asked for anything */
 			op->stage = OP_FLUSH;
 			op->flags = (uint16_t)((op->flags & ~OP_F_WHOLE) | OP_F_LATER);
-			op->queue =
-				(uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+			note_failures(dev, op);
 			return stage_sync(req);
 		}
 		if (!op_pass_end(req))
@@ -415,7 +423,7 @@ bool sync_begin(struct blk_req *req)
 	struct cache_op *op = op_of(req);
 	op->stage = OP_FLUSH;
 	op->flags = 0;
-	op->queue = (uint16_t)__atomic_load_n(&dev->syncs.failures, __ATOMIC_ACQUIRE);
+	note_failures(dev, op);
 	op->epoch = atomic_fetch_add(&dev->epoch, 1);
 	return stage_sync(req);
 }

@@ -124,10 +124,11 @@ bool stage_prepare(struct blk_req *req)
 	uint32_t copies = req->op == BLK_COMPARE_AND_WRITE ? 2 : 1;
 	struct cache_aux *aux = req->flags & BLK_F_FROM ? req->drv : NULL;
 	struct frags *f = aux ? &aux->frags : &req->data;
+	const int32_t error = op_error(op_of(req));
 	struct lockset ls;
 
 	lockset_build(&ls, dev, &r);
-	req->status = op_of(req)->error ? op_of(req)->error : frags_reserve(f, copies * r.n);
+	req->status = error ? error : frags_reserve(f, copies * r.n);
 	if (req->status < 0) {
 		if (op_of(req)->held)
 			uncharge_all(dev, req, &r, &ls, copies);

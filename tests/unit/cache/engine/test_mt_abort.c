@@ -241,7 +241,7 @@ END_TEST
 /* At any moment, also when they have only just been sent. Odd seeds: the store fails at times. */
 START_TEST(at_random)
 {
-	enum { ROUNDS = 30000, BUSY = 64 };
+	enum { ROUNDS = 10000, BUSY = 64 };
 	static const enum blk_op kinds[] = { BLK_READ,	BLK_READ, BLK_WRITE,
 					     BLK_WRITE, BLK_WRITE, BLK_COMPARE_AND_WRITE,
 					     BLK_SYNC };
