@@ -34,7 +34,7 @@ OPT      := -O2 -g
 ifeq ($(VARIANT),debug)
   OPT    := -O0 -g3 -DTGT_DEBUG=1
 else ifeq ($(VARIANT),checked)
-  OPT    := -O2 -g -DTGT_DEBUG=1
+  OPT    := -O2 -g -DTGT_DEBUG=1 -DTGT_CHECKED=1
 else ifeq ($(VARIANT),lto)
   ifneq ($(findstring clang,$(CC)),)
     $(error VARIANT=lto is for gcc)

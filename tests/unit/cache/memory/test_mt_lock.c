@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The leaf lock among threads that spin, sleep and lose their processor while they hold it: it
- * excludes, and nobody sleeps for good. The same where the kernel has no membarrier(2). */
+ * excludes, and nobody sleeps for good. The same where the kernel has no membarrier(2). Holds are
+ * measured, and bounded, in builds that do that. */
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "cache/memory/lock.h"
@@ -218,11 +223,11 @@ START_TEST(broken_steps_are_told)
 
 	leaf_holds_begin();
 	leaf_lock(&lock[0]);
-	work(100 * LEAF_LONG_NS, true);
+	work(LEAF_HOLD_NS / 2, true);
 	leaf_unlock(&lock[0]);
 	leaf_holds_get(&h);
 	ck_assert_uint_eq(h.own_over, 1);
-	ck_assert_uint_ge(h.own_ns, 10 * LEAF_LONG_NS); /* others may have broken most of it */
+	ck_assert_uint_ge(h.own_ns, LEAF_HOLD_NS / 10); /* others may have broken most of it */
 	ck_assert_uint_eq(h.own_most_ns, h.own_ns);
 	ck_assert_uint_ge(h.alone_ns, h.own_ns);
 	ck_assert_uint_le(h.alone_ns, h.own_ns + LEAF_STEP_NS);
@@ -246,5 +251,125 @@ START_TEST(broken_steps_are_told)
 }
 END_TEST
 
+#ifdef TGT_DEBUG
+static void visits_as_many_as_it_may(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		leaf_lock(&lock[0]);
+		leaf_visit(&lock[0], LEAF_VISITS - 1);
+		leaf_visit(&lock[0], 1);
+		leaf_unlock(&lock[0]);
+	}
+}
+
+static void visits_one_more(void)
+{
+	leaf_lock(&lock[0]);
+	leaf_visit(&lock[0], LEAF_VISITS);
+	leaf_visit(&lock[0], 1);
+	leaf_unlock(&lock[0]);
+}
+
+static void hold_for(uint64_t ns, bool asleep)
+{
+	const struct timespec nap = { .tv_nsec = (long)ns };
+
+	leaf_lock(&lock[0]);
+	if (asleep)
+		nanosleep(&nap, NULL);
+	else
+		work(ns, false);
+	leaf_unlock(&lock[0]);
+}
+
+/* (Not in one go: its processor time between holds is nobody's.) */
+static void holds_for_long_in_all(void)
+{
+	for (unsigned i = 0; i < 10; i++) {
+		hold_for(LEAF_HOLD_NS / 5, false);
+		work(LEAF_HOLD_NS / 5, false);
+	}
+}
+
+static void holds_asleep(void)
+{
+	hold_for(3 * LEAF_HOLD_NS, true);
+}
+
+static void holds_too_long(void)
+{
+	hold_for(LEAF_HOLD_NS / 2, false);
+	hold_for(LEAF_HOLD_NS * 3 / 2, false);
+}
+
+/* The one that it has longer is given back first, and the other within time. */
+static void holds_two_too_long(void)
+{
+	leaf_lock(&lock[0]);
+	work(LEAF_HOLD_NS * 3 / 4, false);
+	leaf_lock(&lock[1]);
+	leaf_unlock(&lock[0]);
+	work(LEAF_HOLD_NS * 3 / 4, false);
+	leaf_unlock(&lock[1]);
+}
+
+/* A process of its own does @what; what it says is in @said. True: it was stopped. */
+static bool is_stopped(void (*what)(void), char *said, size_t len)
+{
+	int status, end[2];
+	size_t have = 0;
+	ssize_t n;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(end), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (!pid) {
+		const struct rlimit no_core = { 0, 0 };
+
+		setrlimit(RLIMIT_CORE, &no_core);
+		dup2(end[1], STDERR_FILENO);
+		what();
+		_exit(0);
+	}
+	close(end[1]);
+	while (have < len - 1 && (n = read(end[0], said + have, len - 1 - have)) > 0)
+		have += (size_t)n;
+	said[have] = 0;
+	close(end[0]);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFSIGNALED(status) || WEXITSTATUS(status) == 0, "%s", said);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+#endif
+
+/* Who visits more than it may, or needs too much of its processor, is stopped; nobody else is. */
+START_TEST(bounds_are_kept)
+{
+#ifdef TGT_DEBUG
+	static const struct {
+		void (*what)(void);
+		const char *stopped; /* by this; NULL: it is not */
+	} deeds[] = {
+		{ visits_as_many_as_it_may, NULL }, { visits_one_more, "visits" },
+		{ holds_asleep, NULL },		    { holds_for_long_in_all, NULL },
+		{ holds_too_long, "used_before" },  { holds_two_too_long, "used_before" },
+	};
+	static char said[20000];
+
+	for (unsigned i = 0; i < ARRAY_SIZE(deeds); i++) {
+		const bool stopped = is_stopped(deeds[i].what, said, sizeof(said));
+
+		ck_assert_msg(stopped == !!deeds[i].stopped, "%u: %s", i, said);
+		ck_assert_msg(!stopped || (strstr(said, "BUG: cache/memory/lock.c") &&
+					   strstr(said, deeds[i].stopped)),
+			      "%u: %s", i, said);
+	}
+#else
+	printf("# SKIP this build does not look\n");
+#endif
+}
+END_TEST
+
 UNIT_MAIN("mt_lock", 30, excludes_and_wakes, a_look_is_of_one_instant, without_membarrier,
-	  long_holds_are_measured, broken_steps_are_told)
+	  long_holds_are_measured, broken_steps_are_told, bounds_are_kept)
