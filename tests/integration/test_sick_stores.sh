@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # C2: of eight stores three hang and two fail every third write, and four sessions write to each as
-# fast as they may. Whoever writes to the three that are well does not wait for the others.
-# TGT_SICK_SECONDS: for how long; TGT_SICK_WAIT_MS: no write may wait longer. TGT_SICK_RATIO: the
+# fast as they may. Whoever uses the three that are well does not wait for the others: writers, and
+# sessions that log in, read, write, have all made stable (SYNCHRONIZE CACHE), and log out again.
+# TGT_SICK_SECONDS: for how long; TGT_SICK_WAIT_MS: nobody may wait longer. TGT_SICK_RATIO: the
 # same is done without the others first, and p99 may be so many times that (tests/bench/cache-shows).
 # TGT_SICK_NEIGHBOURS=1: not without those that fail, but while they are well and as busy: so the
 # disk and the processors have as much to do. SICK_MBPS: each store has a bandwidth of its own.
@@ -40,6 +41,45 @@ for k in "${!names[@]}"; do
 		>'$dir/first.out' 2>&1"
 done
 
+# Sessions that come and go; each thing that they do is timed.
+cat >"$dir/guests.py" <<'END'
+import json, os, random, struct, sys, time
+sys.path.insert(0, 'tests/support')
+from iscsi_peer import Peer
+
+port, target, seconds, report = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
+Peer.address, Peer.target = ('127.0.0.1', port), target
+blocks, data = 128 << 11, random.randbytes(4096)
+times = {what: [] for what in ('login', 'read', 'write', 'sync')}
+Peer.count = os.getpid() * 1000  # names of its own
+
+
+def timed(what, do):
+    began = time.monotonic()
+    done = do()
+    times[what].append((time.monotonic() - began) * 1e3)
+    return done
+
+
+def command(p, pdu):
+    p.out(pdu)
+    assert p.wait_status(p.itt - 1)[1] == 0, 'a command failed'
+
+
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    p = timed('login', lambda: Peer(timeout=120).login())
+    p.ready()
+    for n in (8, 8, 8, 128):
+        timed('read', lambda: command(p, p.read(random.randrange(blocks // n) * n, n)))
+    timed('write', lambda: command(p, p.write(random.randrange(blocks // 8) * 8, 8, data)))
+    timed('sync', lambda: command(p, p.command(struct.pack('>B', 0x35), 0x80)))
+    p.logout()
+    time.sleep(0.1)
+with open(report, 'w') as f:
+    json.dump({what: {'count': len(t), 'max': max(t)} for what, t in times.items()}, f)
+END
+
 # Those that are well, into reports of this kind.
 well_load() { # KIND
 	local left p
@@ -47,6 +87,9 @@ well_load() { # KIND
 	for name in "${names[@]:5}"; do
 		(load "$name" 4 2 "4k:3,512k:1" "$dir/$1-$name" --time "$seconds") \
 			>"$dir/out-$name" 2>&1 &
+		well+=($!)
+		python3 -B "$dir/guests.py" "$port" "$iqn-$name" "$seconds" "$dir/$1-guests-$name" \
+			>"$dir/guests-$name" 2>&1 &
 		well+=($!)
 	done
 	# Much more than it should take: who is stopped does not end at all.
@@ -112,6 +155,17 @@ if ratio:
           % (a['count'], a['p99'] / 1e3, a['max'] / 1e3, w['p99'] / a['p99']))
     slow = w['p99'] > ratio * a['p99']
 sys.exit(slow or not (w['count'] and w['max'] < int(sys.argv[2]) * 1e3))
+END
+	is "$name: who logs in, reads, and has it made stable does not wait too long" python3 - \
+		"$dir/beside-guests-$name" "$wait_ms" "$dir/guests-$name" <<'END'
+import json, sys
+try:
+    r = json.load(open(sys.argv[1]))
+except (OSError, ValueError):
+    sys.exit('they have not ended: ' + open(sys.argv[3]).read())
+for what, t in r.items():
+    print('# %u of %s, longest %.1f ms' % (t['count'], what, t['max']))
+sys.exit(any(t['max'] >= int(sys.argv[2]) for t in r.values()))
 END
 done
 is "the sick ones were sick" grep -q "/bad-1: write-back of .* failed" "$dir/log"
