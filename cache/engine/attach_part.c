@@ -293,6 +293,16 @@ static void hold_nobodys(struct partition *p, struct block *b)
 		page_in_io(p, b)[w] = 0;
 }
 
+/* @k headers are done, or left. Nobody waits for the lock as yet, but all bounds hold: who checks
+ * them needs no exception. */
+static void let_others(struct partition *p, uint32_t k)
+{
+	if (k % LEAF_VISITS)
+		return;
+	leaf_unlock(&p->lock);
+	leaf_lock(&p->lock);
+}
+
 void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
 {
 	const uint16_t arena = p->node->arena->id;
@@ -303,6 +313,8 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 	for (uint32_t k = 0; k < p->nblocks; k++) {
 		struct block *b = &p->hdr[part_nth(p, k)];
 
+		let_others(p, k);
+		leaf_visit(&p->lock, 1);
 		bucket_ahead(p, k + AHEAD);
 		b->index = part_nth(p, k);
 		b->arena = arena;
@@ -310,10 +322,13 @@ void attach_part(struct partition *p, const struct attach_devs *t, struct attach
 		block_priv(p, b)->dirty_prev = block_priv(p, b)->dirty_next = BLOCK_NONE;
 		find_place(p, b, t, n);
 	}
+	let_others(p, 0);
 	for (uint32_t k = p->nblocks; k-- > 0;) {
 		struct block *b = &p->hdr[part_nth(p, k)];
 		struct cache_dev *dev = NULL;
 
+		let_others(p, k + 1);
+		leaf_visit(&p->lock, 1);
 		if (b->block != BLOCK_NO_NUMBER) {
 			dev = attach_dev_of(t, b->device);
 			written_before(p, b, dev, n);

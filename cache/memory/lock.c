@@ -68,7 +68,7 @@ static __thread uint32_t locks_held;
  * is asked what of that was its own. What it had used when it began is known from a pair of both
  * clocks, FRESH_NS old at most: it cannot have used more since than has passed.
  */
-#define FRESH_NS (LEAF_HOLD_NS / 8)
+#define FRESH_NS (LEAF_OFTEN_NS / 8)
 static __thread struct {
 	uint64_t passed_ns, used_ns; /* at one time */
 	uint64_t began_ns;	     /* passed, when it took its first lock */
@@ -91,14 +91,35 @@ static void hold_begins(void)
 	}
 }
 
-static void hold_ends(void)
-{
-	uint64_t used_before;
+/* Long holds that ended at a place lately. Places share these at random, which does no harm. */
+static struct often {
+	uint64_t since_ns; /* atomic, as the next */
+	uint32_t n;
+} often[64];
 
-	if (likely(read_ns(CLOCK_MONOTONIC) - clocks.began_ns <= LEAF_HOLD_NS))
+/* True: that is too often. */
+static bool long_again(void *at, uint64_t now)
+{
+	struct often *o = &often[((uintptr_t)at * 0x9e3779b97f4a7c15ull) >> 58];
+
+	if (now - __atomic_load_n(&o->since_ns, __ATOMIC_RELAXED) > LEAF_OFTEN_WITHIN_NS) {
+		__atomic_store_n(&o->since_ns, now, __ATOMIC_RELAXED);
+		__atomic_store_n(&o->n, 0, __ATOMIC_RELAXED);
+	}
+	return __atomic_add_fetch(&o->n, 1, __ATOMIC_RELAXED) >= LEAF_OFTEN;
+}
+
+static void hold_ends(void *at)
+{
+	const uint64_t now = read_ns(CLOCK_MONOTONIC);
+	uint64_t used, used_before;
+
+	if (likely(now - clocks.began_ns <= LEAF_OFTEN_NS))
 		return;
 	used_before = clocks.used_ns + clocks.began_ns - clocks.passed_ns;
-	ASSERT(read_ns(CLOCK_THREAD_CPUTIME_ID) <= used_before + LEAF_HOLD_NS);
+	used = read_ns(CLOCK_THREAD_CPUTIME_ID);
+	ASSERT(used <= used_before + LEAF_HOLD_NS);
+	ASSERT(used <= used_before + LEAF_OFTEN_NS || !long_again(at, now));
 }
 
 void leaf_take_debug(void)
@@ -133,7 +154,7 @@ void leaf_hold_debug(struct leaf_lock *l)
 	ASSERT(locks_held > 0);
 	if (!--locks_held) {
 		leaf_last_given(__builtin_return_address(0));
-		hold_ends();
+		hold_ends(__builtin_return_address(0));
 	}
 	l->visits = 0;
 }

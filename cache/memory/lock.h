@@ -34,7 +34,7 @@
  * blocks that its own request covers, and no walk goes on beyond that: it gives the lock back,
  * remembers its place, and takes the lock anew. leaf_visit() counts; a build with TGT_DEBUG stops
  * who goes beyond, and who needs more than LEAF_HOLD_NS of its processor from its first lock on to
- * its last, whether it has told of visits or not.
+ * its last, or often LEAF_OFTEN_NS, whether it has told of visits or not.
  *
  * It also measures how long a thread has locks, when it is told to (leaf_holds_begin()). The clock
  * of a thread's processor time goes on in interrupts, and mostly while the hypervisor is elsewhere.
@@ -51,12 +51,16 @@
 #include "events/bug.h"
 
 #define LEAF_VISITS 64u
-/* What stops who has TGT_DEBUG. Above LEAF_LONG_NS, since ticks and the hypervisor are in it. */
+#define LEAF_HOLD_NS 20000000ull /* sanitizers are slow */
+/* Of an optimized build: so many holds of more than this that end at one place, within so long. (The
+ * hypervisor breaks anybody for as long, now and then: a single one says nothing.) */
 #ifdef TGT_CHECKED
-#define LEAF_HOLD_NS 1000000ull
+#define LEAF_OFTEN_NS 1000000ull
 #else
-#define LEAF_HOLD_NS 20000000ull /* sanitizers are slow, and so is what is not optimized */
+#define LEAF_OFTEN_NS LEAF_HOLD_NS
 #endif
+#define LEAF_OFTEN 3u
+#define LEAF_OFTEN_WITHIN_NS 10000000000ull
 #define LEAF_LONG_NS 50000ull	 /* what a hold should stay below */
 #define LEAF_STEP_NS 10000ull	 /* no step takes as long, unless it is broken */
 

@@ -223,11 +223,11 @@ START_TEST(broken_steps_are_told)
 
 	leaf_holds_begin();
 	leaf_lock(&lock[0]);
-	work(LEAF_HOLD_NS / 2, true);
+	work(LEAF_OFTEN_NS / 2, true);
 	leaf_unlock(&lock[0]);
 	leaf_holds_get(&h);
 	ck_assert_uint_eq(h.own_over, 1);
-	ck_assert_uint_ge(h.own_ns, LEAF_HOLD_NS / 10); /* others may have broken most of it */
+	ck_assert_uint_ge(h.own_ns, LEAF_OFTEN_NS / 10); /* others may have broken most of it */
 	ck_assert_uint_eq(h.own_most_ns, h.own_ns);
 	ck_assert_uint_ge(h.alone_ns, h.own_ns);
 	ck_assert_uint_le(h.alone_ns, h.own_ns + LEAF_STEP_NS);
@@ -286,7 +286,7 @@ static void hold_for(uint64_t ns, bool asleep)
 static void holds_for_long_in_all(void)
 {
 	for (unsigned i = 0; i < 10; i++) {
-		hold_for(LEAF_HOLD_NS / 5, false);
+		hold_for(LEAF_OFTEN_NS / 5, false);
 		work(LEAF_HOLD_NS / 5, false);
 	}
 }
@@ -301,6 +301,21 @@ static void holds_too_long(void)
 	hold_for(LEAF_HOLD_NS / 2, false);
 	hold_for(LEAF_HOLD_NS * 3 / 2, false);
 }
+
+#ifdef TGT_CHECKED
+/* As often as the machine might do it to anybody, and once more. */
+static void holds_long_at_times(void)
+{
+	for (unsigned i = 0; i < LEAF_OFTEN - 1; i++)
+		hold_for(LEAF_OFTEN_NS * 3 / 2, false);
+}
+
+static void holds_long_often(void)
+{
+	for (unsigned i = 0; i < LEAF_OFTEN; i++)
+		hold_for(LEAF_OFTEN_NS * 3 / 2, false);
+}
+#endif
 
 /* The one that it has longer is given back first, and the other within time. */
 static void holds_two_too_long(void)
@@ -354,6 +369,9 @@ START_TEST(bounds_are_kept)
 		{ visits_as_many_as_it_may, NULL }, { visits_one_more, "visits" },
 		{ holds_asleep, NULL },		    { holds_for_long_in_all, NULL },
 		{ holds_too_long, "used_before" },  { holds_two_too_long, "used_before" },
+#ifdef TGT_CHECKED
+		{ holds_long_at_times, NULL },	    { holds_long_often, "long_again" },
+#endif
 	};
 	static char said[20000];
 
