@@ -82,16 +82,21 @@ def blocks(program):
 
 
 def beside(program):
-    """Hits of the cache beside reads of a ram store (C10), over sets that fit into memory."""
+    """Hits of the cache beside reads of a ram store (C10), over sets that fit into memory; and what is to be said of
+    the others."""
     with open('/proc/meminfo') as f:
         available = next(int(line.split()[1]) << 10 for line in f
                          if line.startswith('MemAvailable:'))
-    rows = []
+    rows, left_out = [], []
     for mib in (256, 4096, 16384):
-        if mib << 20 <= available * 2 // 5:
-            said = run([program, '--beside-ram', '-s', '%dm' % mib, '-j']).stdout
-            rows.append(json.loads(said))
-    return rows
+        needed = (mib << 20) * 5 // 2
+        if needed > available:
+            left_out.append('reads over %d MiB beside a ram store are left out: they need %.1f GiB of memory, '
+                            'and %.1f are free' % (mib, needed / (1 << 30), available / (1 << 30)))
+            continue
+        said = run([program, '--beside-ram', '-s', '%dm' % mib, '-j']).stdout
+        rows.append(json.loads(said))
+    return rows, left_out
 
 
 def misses_of(program, args, n, function):
@@ -113,7 +118,7 @@ def lines_of(program, args, n, function, calls=1):
     return more / (n * calls)
 
 
-def model(program):
+def model(program, nodes):
     """Cache lines of each job, counted anew, and what the model makes of those compiled in."""
     if not shutil.which('valgrind'):
         raise RuntimeError('lines are counted by valgrind')
@@ -138,7 +143,8 @@ def model(program):
                            ('write: end', 'cache_write')):
         job(name, *(lines_of(program, ['-w', '-b', size, '-s', '64m'], n, function)
                     for size, n in (('4k', 20000), ('256k', 500))))
-    machines = json.loads(run([program, '--model', '-j']).stdout)
+    simulate = ['--numa-nodes', str(nodes)] if nodes else []
+    machines = json.loads(run([program, '--model', '-j'] + simulate).stdout)
     return {'counted': counted, 'machines': machines}
 
 
@@ -164,6 +170,7 @@ def text(c):
                      'cache %.0f ns, ram %.0f ns: %.2f of its speed' %
                      (row['bytes'] >> 10, row['span'] >> 20, row['depth'], row['cache_ns'],
                       row['ram_ns'], row['ratio']))
+    lines += c.get('beside_left_out', [])
     for name, row in c.get('model', {}).get('counted', {}).items():
         used = c['model']['machines'][0][name]
         lines.append('%s: %.1f lines a block and %.1f a request; the model goes by %.1f and %.1f'
@@ -175,6 +182,14 @@ def text(c):
         lines.append('%s, a hop of %d ns, %.1f ns more a remote line: '
                      'a hit is forwarded %s; if the worker sent it, %s' %
                      (m['machine'], m['hop_ns'], m['line_ns'][1] - m['line_ns'][0], *since))
+        for w in m.get('ways', []):
+            lines.append('%s, reads of %d KiB: inline %.0f ns; handed back %.0f, modelled %.0f: %.2f; '
+                         'sent by the worker %.0f, modelled %.0f: %.2f' %
+                         (m['machine'], w['bytes'] >> 10, w['inline_ns'],
+                          w['back_ns'], w['back_model_ns'], w['back_ns'] / w['back_model_ns'],
+                          w['send_ns'], w['send_model_ns'], w['send_ns'] / w['send_model_ns']))
+    if 'model' in c and not any('ways' in m for m in c['model']['machines']):
+        lines.append('this machine has one node: there is nothing to be measured beside the model')
     for row in c.get('blocks', []):
         lines.append('blocks of %d KiB: %s instructions a 4 KiB read, %s a 256 KiB read; random 4 KiB reads over twice the cache: '
                      '%.1f %% hits, %.1f %% of the memory holds data' %
@@ -189,6 +204,7 @@ def main():
     p.add_argument('--rounds', type=int, default=11, help='of slices in each')
     p.add_argument('--model', action='store_true',
                    help='instead: what forwarding is worth, by its model, and its counts')
+    p.add_argument('--numa-nodes', type=int, help='with --model: this machine with so many, simulated')
     p.add_argument('--blocks', action='store_true', help='instead: what the size of blocks costs')
     o = p.parse_args()
     here = os.environ.get('TGT_BIN') or os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -199,7 +215,7 @@ def main():
         if o.blocks:
             cache['blocks'] = blocks(program)
         elif o.model:
-            cache['model'] = model(program)
+            cache['model'] = model(program, o.numa_nodes)
         else:
             for kind, table, function in (('reads', READS, 'one_read'), ('writes', WRITES, 'one_write')):
                 cache[kind] = {}
@@ -207,7 +223,7 @@ def main():
                     r = json.loads(run([program, '-n', '5000', '-j'] + SPAN + args).stdout)
                     cache[kind][name] = {'locks': r['locks'], 'most_locks': r['most_locks'],
                                          'instructions': instructions(program, args, n, function)}
-            cache['beside'] = beside(program)
+            cache['beside'], cache['beside_left_out'] = beside(program)
             if len(os.sched_getaffinity(0)) > 1:
                 cache['scaling'] = scaling(program, o.passes, o.rounds)
             else:

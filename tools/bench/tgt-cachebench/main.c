@@ -441,7 +441,7 @@ static int usage(int rc)
 		"       tgt-cachebench --send [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-l PERCENT] [-j]\n"
 		"       tgt-cachebench --waits MBPS [-c CACHE_OPTIONS]\n"
 		"       tgt-cachebench --beside-ram [-b BYTES] [-s SPAN] [-d DEPTH] [-r ROUNDS] [-c CACHE_OPTIONS] [-j]\n"
-		"       tgt-cachebench --model [-j]\n"
+		"       tgt-cachebench --model [--numa-nodes N] [-j]\n"
 		"       tgt-cachebench --attach PERCENT[,DIRTY_IN] [-r ROUNDS] [-c CACHE_OPTIONS]\n"
 		"  -b   bytes of a request (default 4k);  -a  their offsets are multiples of this (as -b)\n"
 		"  -s   bytes used at random (64m);  -n  requests a thread (1000000);  -w  writes, not reads\n"
@@ -454,7 +454,8 @@ static int usage(int rc)
 		"  --waits  how long a write of 0.5 MiB waits when a cache over a store of MBPS MB/s is "
 		"full of dirty data\n"
 		"  --beside-ram  batches of hits, their bytes copied, in turn with the same of a ram store\n"
-		"  --model  from what size on forwarding pays, on machines whose figures are published, and on this one\n"
+		"  --model  from what size on forwarding pays, on machines whose figures are published, and on this one, measured beside modelled\n"
+		"  --numa-nodes  this one with so many nodes, simulated\n"
 		"  --attach  what the next process needs to take over a cache of which so many per "
 		"cent hold data, one block in DIRTY_IN dirty\n"
 		"  -l   per cent of these requests that are for the connection's own node (0)\n");
@@ -644,6 +645,7 @@ int main(int argc, char **argv)
 						{ "waits", required_argument, NULL, 'W' },
 						{ "beside-ram", no_argument, NULL, 'B' },
 						{ "model", no_argument, NULL, 'M' },
+						{ "numa-nodes", required_argument, NULL, 'N' },
 						{ "attach", required_argument, NULL, 'A' },
 						{ "help", no_argument, NULL, 'h' },
 						{ NULL, 0, NULL, 0 } };
@@ -653,7 +655,7 @@ int main(int argc, char **argv)
 	bool waits = false;
 	bool sends = false, beside = false, model = false;
 	bool others = false; /* options that --send has no use for */
-	unsigned attach = 0, dirty_in = 0;
+	unsigned attach = 0, dirty_in = 0, nodes = 0;
 	uint64_t v;
 	int opt;
 	while ((opt = getopt_long(argc, argv, "b:a:s:n:r:t:1c:f:d:l:wmkjh", longer, NULL)) != -1) {
@@ -673,6 +675,10 @@ int main(int argc, char **argv)
 			break;
 		case 'M':
 			model = true;
+			break;
+		case 'N':
+			ok = number(optarg, &v) && v >= 2 && v <= TOPO_MAX_NODES;
+			nodes = (unsigned)v;
 			break;
 		case 'B':
 			beside = true;
@@ -749,13 +755,15 @@ int main(int argc, char **argv)
 		return usage(2);
 	if (attach && (sends || beside || model || waits || file || misses || writes))
 		return usage(2);
-	if (model && (sends || others || beside))
+	if (model ? sends || others || beside : nodes)
 		return usage(2);
 	log_set_level(LOG_LVL_WARN);
 	if (sends)
 		return send_run(&send);
 	if (model)
-		return topology_detect(&topo, "") < 0 ? 1 : model_run(&topo, json);
+		return (nodes ? topology_simulate(&topo, nodes) : topology_detect(&topo, "")) < 0 ?
+			       1 :
+			       model_run(&topo, json);
 	if (beside) {
 		const struct beside_conf bc = { size, span, depth ? depth : 32,
 						rounds ? rounds : 9, json, text };

@@ -10,16 +10,23 @@
  *   inline   the connection's thread does it all
  *   back     the node's worker does it, the connection's thread sends (affinity=forward)
  *   send     the connection's thread does it, the node's worker sends (affinity=send)
+ *
+ * Beside what the model says of the machine at hand is what reads take there (send.c): one at a
+ * time, so that nothing overlaps. The model tells differences. So it begins with what inline takes,
+ * and says what the others should.
  */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cache/engine/affinity.h"
 #include "cache/engine/stat.h"
 #include "tools/bench/tgt-cachebench/model.h"
+#include "tools/bench/tgt-cachebench/send.h"
 
 #define BLOCK KiB(4)
 #define MEASURE_TRIES 600 /* of 100 ms */
+#define SPAN MiB(512)	  /* that reads are spread over: more than processors' caches have */
 
 static const struct {
 	const char *name;
@@ -58,7 +65,60 @@ static double least_line_ns(uint32_t hop_ns, enum affinity_job job)
 	return hop_ns * 10.0 / (KiB(256) / BLOCK * l->block + l->request);
 }
 
-static void show_machine(const char *name, const struct affinity_costs *c, bool json, bool first)
+/* What reads of several sizes took, by each way. */
+static struct took {
+	uint32_t bytes;
+	double ns[WAYS];
+} took[16];
+static unsigned ntook;
+
+static void has_taken(uint32_t bytes, const double ns[WAYS])
+{
+	if (ntook == ARRAY_SIZE(took))
+		return;
+	took[ntook].bytes = bytes;
+	memcpy(took[ntook++].ns, ns, sizeof(took[0].ns));
+}
+
+/* What the model makes of it: whoever is asked looks the blocks up, and the worker sends as well. */
+static double modelled(const struct took *t, const struct affinity_costs *c, enum send_way way)
+{
+	if (way == WAY_INLINE)
+		return t->ns[WAY_INLINE];
+	return t->ns[WAY_INLINE] -
+	       (double)affinity_gain(c, AFFINITY_HIT, t->bytes, BLOCK, way == WAY_WORKER);
+}
+
+static void show_took(const struct affinity_costs *c, bool json)
+{
+	if (json)
+		printf(", \"ways\": [");
+	else
+		printf("  reads that hit, one at a time: measured, beside what the model makes of "
+		       "inline\n");
+	for (const struct took *t = took; t < took + ntook; t++) {
+		const double back = modelled(t, c, WAY_BACK), send = modelled(t, c, WAY_WORKER);
+
+		if (json)
+			printf("%s{\"bytes\": %u, \"inline_ns\": %.0f, \"back_ns\": %.0f, "
+			       "\"back_model_ns\": %.0f, \"send_ns\": %.0f, "
+			       "\"send_model_ns\": %.0f}",
+			       t == took ? "" : ", ", t->bytes, t->ns[WAY_INLINE], t->ns[WAY_BACK],
+			       back, t->ns[WAY_WORKER], send);
+		else
+			printf("  %5u KiB  inline %.0f ns; back %.0f, modelled %.0f: %.2f; "
+			       "send %.0f, modelled %.0f: %.2f\n",
+			       t->bytes >> 10, t->ns[WAY_INLINE], t->ns[WAY_BACK], back,
+			       t->ns[WAY_BACK] / back, t->ns[WAY_WORKER], send,
+			       t->ns[WAY_WORKER] / send);
+	}
+	if (json)
+		printf("]");
+}
+
+/* @measured: beside what it took. */
+static void show_machine(const char *name, const struct affinity_costs *c, bool json, bool first,
+			 bool measured)
 {
 	char back[24], send[24];
 
@@ -100,48 +160,72 @@ static void show_machine(const char *name, const struct affinity_costs *c, bool 
 			       (double)sent256 / 1e3);
 		printf("\n");
 	}
+	if (measured)
+		show_took(c, json);
 	if (json)
 		printf("}");
 }
 
 /* As the cache of this machine measures them; false: not in time. */
-static bool measured(const struct topology *topo, struct affinity_costs *c)
+static bool measure_costs(const struct topology *topo, struct affinity_costs *c)
 {
 	struct cache_conf conf = { .topo = topo, .affinity = CACHE_AFFINITY_AUTO };
 	struct cache *cache = cache_create(&conf);
-	struct cache_info info = { .measured = CACHE_MEASURED_NOT };
+	struct cache_info info = { .hop_ns = 0 };
 
 	if (!cache)
 		return false;
-	for (unsigned i = 0; i < MEASURE_TRIES; i++) {
-		cache_get_info(cache, &info);
-		if (info.measured == CACHE_MEASURED)
-			break;
+	/* (Nodes that are simulated are known to be so before a hop has been measured.) */
+	for (unsigned i = 0; i < MEASURE_TRIES && !info.hop_ns; i++) {
 		usleep(100000);
+		cache_get_info(cache, &info);
 	}
 	*c = (struct affinity_costs){ info.hop_ns,
 				      { info.local_line_ps, info.remote_line_ps },
 				      { info.local_mbps, info.remote_mbps } };
 	cache_destroy(cache);
-	return info.measured == CACHE_MEASURED;
+	return info.hop_ns != 0;
+}
+
+/* This machine, measured beside modelled. False: it could not be measured. */
+static bool show_own(const struct topology *topo, bool json)
+{
+	const struct send_conf send = { .told = has_taken,
+					.topo = topo,
+					.depth = 1,
+					.rounds = 9,
+					.span = topo->simulated ? MiB(64) : SPAN };
+	struct affinity_costs c;
+
+	topology_use(topo); /* as in tgtd: threads and memory are where they belong */
+	if (!measure_costs(topo, &c) || send_run(&send))
+		return false;
+	show_machine(topo->simulated ? "this machine, nodes that are simulated (measured)" :
+				       "this machine (measured)",
+		     &c, json, false, true);
+	return true;
 }
 
 int model_run(const struct topology *topo, bool json)
 {
 	struct affinity_costs c;
-	bool first = true;
+	bool first = true, failed = false;
 
 	for (unsigned i = 0; i < ARRAY_SIZE(published); i++)
 		for (unsigned h = 0; h < ARRAY_SIZE(hops_ns); h++, first = false) {
 			c = published[i].costs;
 			c.hop_ns = hops_ns[h];
-			show_machine(published[i].name, &c, json, first);
+			show_machine(published[i].name, &c, json, first, false);
 		}
-	if (topo->nnodes > 1 && measured(topo, &c))
-		show_machine("this machine (measured)", &c, json, false);
+	fflush(stdout);
+	if (topo->nnodes > 1)
+		failed = !show_own(topo, json);
 	else if (!json)
 		printf("this machine has one node: nothing to measure\n");
 	if (json)
 		printf("]\n");
-	return 0;
+	if (failed)
+		fprintf(stderr, "tgt-cachebench: this machine has %u nodes, but they could not be "
+				"measured\n", topo->nnodes);
+	return failed;
 }

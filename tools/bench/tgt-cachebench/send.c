@@ -39,7 +39,6 @@
 #define BATCH_BYTES MiB(1)
 #define CHECKED 200 /* answers of each way whose bytes are compared, before measuring */
 
-enum way { WAY_INLINE, WAY_BACK, WAY_WORKER, WAYS };
 static const char *const way_names[WAYS] = { "inline", "back", "worker" };
 
 /* As long as a basic header segment. */
@@ -76,7 +75,7 @@ struct conn {
 	uint32_t stat_sn;
 	struct loop_deferred owner_flush, worker_flush;
 	struct loop_msg blocked; /* the socket is full: the owner waits for it */
-	enum way way;	      /* changes while nothing is under way */
+	enum send_way way;	      /* changes while nothing is under way */
 	unsigned have;	      /* bytes of @in */
 	struct wire in[DEPTH_MAX];
 	struct list free;     /* owner */
@@ -427,7 +426,7 @@ static void cpu_both(uint64_t ns[2])
 	loop_call(conn.owner, cpu_of, &ns[0]);
 }
 
-static void set_way(struct cache *cache, enum way way)
+static void set_way(struct cache *cache, enum send_way way)
 {
 	uint64_t ns[2];
 	char err[100];
@@ -439,7 +438,7 @@ static void set_way(struct cache *cache, enum way way)
 }
 
 static struct slice slice(const struct send_conf *conf, struct cache *cache, uint32_t size,
-			  enum way way)
+			  enum send_way way)
 {
 	uint64_t before[2], after[2];
 	set_way(cache, way);
@@ -473,12 +472,12 @@ static void measure(const struct send_conf *conf, struct cache *cache, uint32_t 
 	static double v[WAYS][7][ROUNDS_MAX];
 	struct slice s[WAYS];
 	for (unsigned w = 0; w < WAYS; w++) {
-		set_way(cache, (enum way)w);
+		set_way(cache, (enum send_way)w);
 		requests_for(conf, size, 0, CHECKED);
 	}
 	for (unsigned i = 0; i < conf->rounds; i++) {
 		for (unsigned k = 0; k < WAYS; k++)
-			s[(i + k) % WAYS] = slice(conf, cache, size, (enum way)((i + k) % WAYS));
+			s[(i + k) % WAYS] = slice(conf, cache, size, (enum send_way)((i + k) % WAYS));
 		for (unsigned w = 0; w < WAYS; w++) {
 			const struct slice *b = &s[WAY_BACK];
 			double f[7] = { s[w].rate,
@@ -492,6 +491,15 @@ static void measure(const struct send_conf *conf, struct cache *cache, uint32_t 
 			for (unsigned k = 0; k < 7; k++)
 				v[w][k][i] = f[k];
 		}
+	}
+	if (conf->told) { /* the best, which others have disturbed the least */
+		double ns[WAYS];
+		for (unsigned w = 0; w < WAYS; w++) {
+			qsort(v[w][0], conf->rounds, sizeof(double), by_value);
+			ns[w] = 1e9 / v[w][0][conf->rounds - 1];
+		}
+		conf->told(size, ns);
+		return;
 	}
 	for (unsigned w = 0; w < WAYS; w++) {
 		double m[7];
@@ -659,7 +667,10 @@ int send_run(const struct send_conf *conf)
 	struct loop *loops[TOPO_MAX_NODES] = { NULL };
 	int target = -1, rc = 0;
 	struct conn *c = &conn;
-	if (topology_detect(&topo, "") < 0 || (topo.nnodes < 2 && topology_simulate(&topo, 2) < 0))
+	if (conf->topo)
+		topo = *conf->topo;
+	else if (topology_detect(&topo, "") < 0 ||
+		 (topo.nnodes < 2 && topology_simulate(&topo, 2) < 0))
 		return 1;
 	topology_use(&topo);
 	if (!(loops[0] = thread(&topo, "owner", 0)) || !(loops[1] = thread(&topo, "worker", 1)))
@@ -710,7 +721,7 @@ int send_run(const struct send_conf *conf)
 	for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++)
 		if (!conf->size || !i)
 			measure(conf, cache, conf->size ? conf->size : sizes[i], !i);
-	if (conf->json)
+	if (conf->json && !conf->told)
 		printf("]\n");
 
 	uint64_t ns[2];
