@@ -63,10 +63,10 @@ static uint32_t most; /* atomic */
 static __thread uint32_t locks_held;
 
 /*
- * The clock of a thread's processor time is a system call, and each hold would need two. That of the
- * machine is none, and who has had its locks for no longer than allowed by that one is done. Else it
- * is asked what of that was its own. What it had used when it began is known from a pair of both
- * clocks, FRESH_NS old at most: it cannot have used more since than has passed.
+ * The clock of a thread's processor time is a system call, and each hold would need two. That of
+ * the machine is none, and who has had its locks for no longer than allowed by that one is done.
+ * Else it is asked what of that was its own. What it had used when it began is known from a pair of
+ * both clocks, FRESH_NS old at most: it cannot have used more since than has passed.
  */
 #define FRESH_NS (LEAF_OFTEN_NS / 8)
 static __thread struct {

@@ -52,8 +52,8 @@
 
 #define LEAF_VISITS 64u
 #define LEAF_HOLD_NS 20000000ull /* sanitizers are slow */
-/* Of an optimized build: so many holds of more than this that end at one place, within so long. (The
- * hypervisor breaks anybody for as long, now and then: a single one says nothing.) */
+/* Of an optimized build: so many holds of more than this that end at one place, within so long.
+ * (The hypervisor breaks anybody for as long, now and then: a single one says nothing.) */
 #ifdef TGT_CHECKED
 #define LEAF_OFTEN_NS 1000000ull
 #else

@@ -187,19 +187,24 @@ cp "$tmp/out" "$tmp/out.json"
 # (Other threads have messages too, and on a busy machine few requests stand beside them.)
 holds forwards_are_two_messages "[x['way'] for x in r] == ['inline', 'back', 'worker'] and r[0]['messages'] < 0.7 < 1 < r[1]['messages'] < 2"
 expect cachebench_send_wrong_usage 2 "$bin/tgt-cachebench" --send -w
-# What was measured stands beside what the model makes of the same machine: its lines, bytes and hop.
+# What was measured stands beside what the model makes of this machine's lines, bytes and hop.
 expect cachebench_model 0 "$bin/tgt-cachebench" --model --numa-nodes 2 -j
 cp "$tmp/out" "$tmp/out.json"
-holds model_has_this_machine "r[-1]['machine'].startswith('this machine') and r[-1]['hop_ns'] > 0 and \
-	[w['bytes'] >> 10 for w in r[-1]['ways']] == [4, 16, 64, 256, 1024]"
-holds model_has_what_was_measured "all(w[way] > 1000 for w in r[-1]['ways'] for way in ('inline_ns', 'back_ns', 'send_ns'))"
-holds model_goes_by_what_was_measured "all(abs(w['back_model_ns'] - w['inline_ns'] - r[-1]['hop_ns'] + \
-	(w['bytes'] / 4096 * 1.1 + 1.8) * (r[-1]['line_ns'][1] - r[-1]['line_ns'][0])) < 60 for w in r[-1]['ways'])"
+holds model_has_this_machine "r[-1]['machine'].startswith('this machine') and \
+	r[-1]['hop_ns'] > 0 and [w['bytes'] >> 10 for w in r[-1]['ways']] == [4, 16, 64, 256, 1024]"
+holds model_has_what_was_measured "all(w[way] > 1000 for w in r[-1]['ways'] \
+	for way in ('inline_ns', 'back_ns', 'send_ns'))"
+holds model_goes_by_what_was_measured "all(abs(w['back_model_ns'] - w['inline_ns'] - \
+	r[-1]['hop_ns'] + (w['bytes'] / 4096 * 1.1 + 1.8) * \
+	(r[-1]['line_ns'][1] - r[-1]['line_ns'][0])) < 60 for w in r[-1]['ways'])"
 holds model_counts_who_copies "all(abs(w['send_model_ns'] - w['back_model_ns'] - \
-	w['bytes'] * 1000 * (1 / r[-1]['mbps'][0] - 1 / r[-1]['mbps'][1])) < 60 for w in r[-1]['ways'])"
+	w['bytes'] * 1000 * (1 / r[-1]['mbps'][0] - 1 / r[-1]['mbps'][1])) < 60 \
+	for w in r[-1]['ways'])"
 # What could not be measured is not a machine of one node.
-expect cachebench_model_without_memory 1 bash -c 'ulimit -v 400000; exec "$0" --model --numa-nodes 2' "$bin/tgt-cachebench"
-if grep -q '2 nodes, but they could not be measured' "$tmp/out" && ! grep -q 'one node' "$tmp/out"; then
+expect cachebench_model_without_memory 1 \
+	bash -c 'ulimit -v 400000; exec "$0" --model --numa-nodes 2' "$bin/tgt-cachebench"
+if grep -q '2 nodes, but they could not be measured' "$tmp/out" &&
+	! grep -q 'one node' "$tmp/out"; then
 	echo 'ok model_says_what_failed'
 else
 	echo 'not ok model_says_what_failed'

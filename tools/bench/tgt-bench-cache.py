@@ -82,8 +82,8 @@ def blocks(program):
 
 
 def beside(program):
-    """Hits of the cache beside reads of a ram store (C10), over sets that fit into memory; and what is to be said of
-    the others."""
+    """Hits of the cache beside reads of a ram store (C10), over sets that fit into memory; and what
+    is to be said of the others."""
     with open('/proc/meminfo') as f:
         available = next(int(line.split()[1]) << 10 for line in f
                          if line.startswith('MemAvailable:'))
@@ -91,8 +91,8 @@ def beside(program):
     for mib in (256, 4096, 16384):
         needed = (mib << 20) * 5 // 2
         if needed > available:
-            left_out.append('reads over %d MiB beside a ram store are left out: they need %.1f GiB of memory, '
-                            'and %.1f are free' % (mib, needed / (1 << 30), available / (1 << 30)))
+            left_out.append('reads over %d MiB beside a ram store are left out: '
+                            'they need %.1f GiB of memory, and %.1f are free' % (mib, needed / (1 << 30), available / (1 << 30)))
             continue
         said = run([program, '--beside-ram', '-s', '%dm' % mib, '-j']).stdout
         rows.append(json.loads(said))
@@ -183,7 +183,8 @@ def text(c):
                      'a hit is forwarded %s; if the worker sent it, %s' %
                      (m['machine'], m['hop_ns'], m['line_ns'][1] - m['line_ns'][0], *since))
         for w in m.get('ways', []):
-            lines.append('%s, reads of %d KiB: inline %.0f ns; handed back %.0f, modelled %.0f: %.2f; '
+            lines.append('%s, reads of %d KiB: inline %.0f ns; '
+                         'handed back %.0f, modelled %.0f: %.2f; '
                          'sent by the worker %.0f, modelled %.0f: %.2f' %
                          (m['machine'], w['bytes'] >> 10, w['inline_ns'],
                           w['back_ns'], w['back_model_ns'], w['back_ns'] / w['back_model_ns'],
@@ -204,7 +205,8 @@ def main():
     p.add_argument('--rounds', type=int, default=11, help='of slices in each')
     p.add_argument('--model', action='store_true',
                    help='instead: what forwarding is worth, by its model, and its counts')
-    p.add_argument('--numa-nodes', type=int, help='with --model: this machine with so many, simulated')
+    p.add_argument('--numa-nodes', type=int,
+                   help='with --model: this machine with so many, simulated')
     p.add_argument('--blocks', action='store_true', help='instead: what the size of blocks costs')
     o = p.parse_args()
     here = os.environ.get('TGT_BIN') or os.path.dirname(os.path.abspath(sys.argv[0]))

@@ -80,7 +80,7 @@ static void has_taken(uint32_t bytes, const double ns[WAYS])
 	memcpy(took[ntook++].ns, ns, sizeof(took[0].ns));
 }
 
-/* What the model makes of it: whoever is asked looks the blocks up, and the worker sends as well. */
+/* What the model makes of it: who is asked looks the blocks up, and the worker sends as well. */
 static double modelled(const struct took *t, const struct affinity_costs *c, enum send_way way)
 {
 	if (way == WAY_INLINE)

@@ -477,7 +477,8 @@ static void measure(const struct send_conf *conf, struct cache *cache, uint32_t 
 	}
 	for (unsigned i = 0; i < conf->rounds; i++) {
 		for (unsigned k = 0; k < WAYS; k++)
-			s[(i + k) % WAYS] = slice(conf, cache, size, (enum send_way)((i + k) % WAYS));
+			s[(i + k) % WAYS] =
+				slice(conf, cache, size, (enum send_way)((i + k) % WAYS));
 		for (unsigned w = 0; w < WAYS; w++) {
 			const struct slice *b = &s[WAY_BACK];
 			double f[7] = { s[w].rate,

@@ -13,7 +13,7 @@ enum send_way { WAY_INLINE, WAY_BACK, WAY_WORKER, WAYS };
 struct send_conf {
 	/* Instead of printing: how long a request of @bytes took by each way, in ns. */
 	void (*told)(uint32_t bytes, const double ns[WAYS]);
-	/* What it is done on: two nodes at least. NULL: what there is, or two that are simulated. */
+	/* Two nodes at least. NULL: what there is, or two that are simulated. */
 	const struct topology *topo;
 	uint32_t size;	/* bytes of a request; 0: 4 KiB to 1 MiB */
 	uint64_t span;	/* bytes used, of which half on each of two nodes */
