@@ -50,28 +50,17 @@ uint32_t acct_recount(struct acct_book *b, uint32_t from)
 	return end < b->fresh ? end : 0;
 }
 
-int acct_book_init(struct acct_book *b, uint32_t nblocks)
+void acct_book_init(struct acct_book *b, uint32_t nblocks, void *mem)
 {
 	memset(b, 0, sizeof(*b));
 	for (unsigned k = 0; k < ACCT_KINDS; k++)
 		list_init(&b->side[k].ring);
 	set_limits(b, nblocks);
 	b->free = ACCT_NONE;
-	/* Only what is used is ever touched. */
-	b->account = calloc(ACCT_MAX, sizeof(*b->account));
-	b->bucket = malloc(ACCT_BUCKETS * sizeof(*b->bucket));
-	if (!b->account || !b->bucket)
-		return -ENOMEM;
+	static_assert(ACCT_BUCKETS * sizeof(*b->bucket) % CACHE_LINE == 0, "accounts are aligned");
+	b->bucket = mem;
+	b->account = (void *)(b->bucket + ACCT_BUCKETS);
 	memset(b->bucket, 0xff, ACCT_BUCKETS * sizeof(*b->bucket));
-	return 0;
-}
-
-void acct_book_fini(struct acct_book *b)
-{
-	free(b->account);
-	free(b->bucket);
-	b->account = NULL;
-	b->bucket = NULL;
 }
 
 void acct_store_init(struct acct_store *s, struct budget *budget, uint32_t number)

@@ -97,9 +97,14 @@ struct acct_book {
 	uint16_t free, fresh;	   /* accounts: the first free one; those from here on never used */
 };
 
-/* Of a partition of @nblocks. 0 or -ENOMEM; acct_book_fini() in any case. */
-int acct_book_init(struct acct_book *b, uint32_t nblocks) must_check;
-void acct_book_fini(struct acct_book *b);
+/* What a book has its memory in: its buckets, and behind them its accounts, of which only those that
+ * are used are ever touched. The first bytes are touched always. */
+#define ACCT_BOOK_BYTES                                                                            \
+	ALIGN_UP(ACCT_BUCKETS * sizeof(uint16_t) + ACCT_MAX * sizeof(struct account), (size_t)4096)
+#define ACCT_BOOK_FIRST ((size_t)8192)
+/* Of a partition of @nblocks. @mem: ACCT_BOOK_BYTES of zeros, at a multiple of a cache line; they
+ * stay the caller's. */
+void acct_book_init(struct acct_book *b, uint32_t nblocks, void *mem);
 /* The partition has @nblocks from now on; lock held. Who has more than that allows keeps it. What a
  * little is may be another number then, and which accounts are heavy: each follows when something
  * is charged or uncharged, or by acct_recount(). */

@@ -213,7 +213,7 @@ static void take_block(struct partition *p, struct block *b, struct cache_dev *d
 	p->count[BLOCK_RECEIVING]++;
 	part_set_state(p, b, BLOCK_DIRTY);
 	dirty_add(dev, p, b); /* before all that any SYNC waits for */
-	a = acct_charge_again(&p->book, &dev->acct[p->id]);
+	a = acct_charge_again(&p->book, &dev_in(dev, p->id)->acct);
 	if (a)
 		block_charge(p, bp, a, ACCT_WRITE);
 }

@@ -67,9 +67,12 @@ struct cache_node {
 	uint32_t index;		/* position in cache->node[] */
 	int topo_node;		/* dense index in the topology, what loop_node() answers */
 	struct arena *arena;
-	struct node_heap *heap;	/* of all that follows up to here */
+	struct mem_locks locks;	/* of all its memory what is to be locked, and is */
+	struct node_heap *heap;	/* of what follows up to here, and of partitions' dirty indexes and
+				 * books */
 	struct block_priv *priv; /* by arena index */
 	struct partition *parts;
+	void *words, *books;	/* of all partitions: dirty indexes', accounts' */
 	uint32_t nparts;
 	uint32_t part_blocks;	/* of each partition now, all runs together */
 	uint32_t index_blocks;	/* for so many each partition's hash was made */

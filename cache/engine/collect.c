@@ -82,7 +82,7 @@ static bool try_again(struct walk *k, struct flush_part *fp, const struct block_
 /* One step. True: another one of the same partition may find more. */
 static bool walk_step(struct walk *k, struct partition *p)
 {
-	struct dirty_list *l = &k->dev->dirty[p->id];
+	struct dirty_list *l = &dev_in(k->dev, p->id)->dirty;
 	struct flush_part *fp = &k->dev->flush.part[p->id];
 	struct flush_batch *b = k->batch;
 	uint32_t i, seen = 0;
@@ -227,7 +227,7 @@ bool collect_sweep(struct cache_dev *dev, uint64_t now)
 				   UINT32_MAX :
 				   excess_of(c->part[id]);
 		if (!k.excess && now < fp->look_ns && !(fp->failing && fp->lap != f->lap) &&
-		    !list_again(&dev->dirty[id]))
+		    !list_again(&dev_in(dev, id)->dirty))
 			continue;
 		k.begun = false;
 		k.quota = MAX(FLUSH_SWEEP_KEYS / MAX(parts, 1u), (uint32_t)COLLECT_STEP);

@@ -121,9 +121,14 @@ struct cache_dev {
 	struct list closed;	/* the same: closed before the last one */
 	bool closing;		/* the last one is being closed */
 	struct blk *_Atomic lower; /* of its openers' the one that can do most, see cache_open() */
-	struct dirty_list *dirty; /* [cache->nparts] */
+	/* Of each cache node what the device has in each of its partitions, in memory of that node;
+	 * see dev_in(). */
+	struct dev_part {
+		struct dirty_list dirty;
+		struct acct_store acct;
+	} cacheline_aligned *in[TOPO_MAX_NODES];
+	struct node_heap *heap[TOPO_MAX_NODES];
 	struct budget budget;
-	struct acct_store *acct; /* [cache->nparts] */
 	struct blk_pin_store pins;
 	uint64_t *dirty_parts; /* atomic: a bit for each partition whose list is not empty,
 				* changed under its lock, read without */
@@ -191,6 +196,14 @@ static inline struct cache_dev *cache_dev_of(const struct blk *blk)
 static inline uint8_t cache_how(const struct blk *blk)
 {
 	return atomic_load_explicit(&cache_blk_of(blk)->how, memory_order_relaxed);
+}
+
+/* What it has in partition @id. That one's lock guards it. */
+static inline struct dev_part *dev_in(const struct cache_dev *dev, uint32_t id)
+{
+	const struct cache_map *m = &dev->cache->map;
+
+	return &dev->in[cache_map_node(m, id)][id & m->part_mask];
 }
 
 static inline struct partition *dev_part(const struct cache_dev *dev, uint64_t block)

@@ -40,10 +40,28 @@ void dev_free(struct cache_dev *dev)
 	record_fini(dev);
 	if (dev->has_budget)
 		budget_fini(&dev->budget);
-	free(dev->acct);
-	free(dev->dirty);
+	for (uint32_t i = 0; i < dev->cache->nnodes; i++)
+		node_heap_destroy(dev->heap[i]);
 	free(dev->dirty_parts);
 	free(dev);
+}
+
+/* What it has in the partitions of @n: there, as they are. 0 or -ENOMEM. */
+static int own_node(struct cache_dev *dev, struct cache_node *n)
+{
+	const size_t bytes = n->nparts * sizeof(struct dev_part);
+	struct node_heap *heap = node_heap_create(dev->cache->topo, n->topo_node, bytes, &n->locks);
+	struct dev_part *in = heap ? node_heap_take(heap, bytes) : NULL;
+
+	dev->heap[n->index] = heap;
+	dev->in[n->index] = in;
+	for (uint32_t i = 0; in && i < n->nparts; i++) {
+		in[i].dirty = (struct dirty_list){ .head = BLOCK_NONE,
+						   .tail = BLOCK_NONE,
+						   .cursor = BLOCK_NONE };
+		acct_store_init(&in[i].acct, &dev->budget, dev->number);
+	}
+	return in ? 0 : -ENOMEM;
 }
 
 /* blk_pin_store.silent. */
@@ -56,6 +74,7 @@ struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity, 
 {
 	struct cache_slot *slots = (void *)c->node[0].arena->tail;
 	struct cache_dev *dev = calloc(1, sizeof(*dev));
+	int rc = 0;
 
 	if (!dev)
 		return NULL;
@@ -76,10 +95,10 @@ struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity, 
 	readahead_init(&dev->readahead);
 	stable_init(dev);
 	record_init(dev);
-	dev->dirty = malloc(c->nparts * sizeof(*dev->dirty));
-	dev->acct = calloc(c->nparts, sizeof(*dev->acct));
+	for (uint32_t i = 0; i < c->nnodes && !rc; i++)
+		rc = own_node(dev, &c->node[i]);
 	dev->dirty_parts = calloc((c->nparts + 63) / 64, sizeof(*dev->dirty_parts));
-	if (!dev->dirty || !dev->acct || !dev->dirty_parts) {
+	if (rc || !dev->dirty_parts) {
 		dev_free(dev);
 		return NULL;
 	}
@@ -87,11 +106,5 @@ struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity, 
 	dev->has_budget = true;
 	dev->pins.budget = &c->pin_budget;
 	dev->pins.silent = dev_silent;
-	for (uint32_t i = 0; i < c->nparts; i++) {
-		dev->dirty[i] = (struct dirty_list){ .head = BLOCK_NONE,
-						     .tail = BLOCK_NONE,
-						     .cursor = BLOCK_NONE };
-		acct_store_init(&dev->acct[i], &dev->budget, dev->number);
-	}
 	return dev;
 }

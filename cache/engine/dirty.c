@@ -30,7 +30,7 @@ bool dev_any_dirty(const struct cache_dev *dev)
 
 void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 {
-	struct dirty_list *l = &dev->dirty[p->id];
+	struct dirty_list *l = &dev_in(dev, p->id)->dirty;
 	struct block_priv *bp = block_priv(p, b);
 	uint32_t prev = l->tail, next = BLOCK_NONE;
 
@@ -75,12 +75,12 @@ void dirty_add(struct cache_dev *dev, struct partition *p, struct block *b)
 
 void dirty_gone(struct cache_dev *dev, struct partition *p, uint64_t block)
 {
-	dev->dirty[p->id].unwritten -= dirty_index_clear(&p->dirty, dev->number, block);
+	dev_in(dev, p->id)->dirty.unwritten -= dirty_index_clear(&p->dirty, dev->number, block);
 }
 
 void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b)
 {
-	struct dirty_list *l = &dev->dirty[p->id];
+	struct dirty_list *l = &dev_in(dev, p->id)->dirty;
 	struct block_priv *bp = block_priv(p, b);
 	ASSERT(l->count > 0);
 	if (bp->dirty_prev != BLOCK_NONE)
@@ -100,7 +100,7 @@ void dirty_del(struct cache_dev *dev, struct partition *p, struct block *b)
 
 void dirty_replace(struct cache_dev *dev, struct partition *p, struct block *from, struct block *to)
 {
-	struct dirty_list *l = &dev->dirty[p->id];
+	struct dirty_list *l = &dev_in(dev, p->id)->dirty;
 	struct block_priv *f = block_priv(p, from), *t = block_priv(p, to);
 	t->dirty_prev = f->dirty_prev;
 	t->dirty_next = f->dirty_next;
@@ -138,7 +138,7 @@ uint64_t dev_dirty(const struct cache_dev *dev)
 	uint64_t n = 0;
 	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
 		leaf_lock(&dev->cache->part[i]->lock);
-		n += dev->dirty[i].count;
+		n += dev_in(dev, i)->dirty.count;
 		leaf_unlock(&dev->cache->part[i]->lock);
 	}
 	return n;
@@ -156,7 +156,7 @@ uint64_t dev_dirty_some(const struct cache_dev *dev)
 		if (!(__atomic_load_n(&dev->dirty_parts[i / 64], __ATOMIC_RELAXED) >> i % 64 & 1))
 			continue;
 		leaf_lock(&dev->cache->part[i]->lock);
-		n += dev->dirty[i].count;
+		n += dev_in(dev, i)->dirty.count;
 		leaf_unlock(&dev->cache->part[i]->lock);
 	}
 	return n;
@@ -168,7 +168,7 @@ uint64_t dev_unwritten(const struct cache_dev *dev)
 
 	for (uint32_t i = 0; i < dev->cache->nparts; i++) {
 		leaf_lock(&dev->cache->part[i]->lock);
-		n += dev->dirty[i].unwritten;
+		n += dev_in(dev, i)->dirty.unwritten;
 		leaf_unlock(&dev->cache->part[i]->lock);
 	}
 	return n << dev->cache->geo.block_shift;

@@ -3,28 +3,22 @@
 #include "cache/engine/dirty_index.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include "cache/memory/pages.h"
 #include "events/bug.h"
 
 #define NONE UINT32_MAX
 #define DEPTH 128 /* of a treap of 2^32 words: deeper is as good as impossible, and is dealt with */
 
-int dirty_index_init(struct dirty_index *x, uint32_t words, uint32_t room)
+int dirty_index_init(struct dirty_index *x, struct node_heap *heap, void *space, uint32_t words,
+		     uint32_t room)
 {
-	void *p;
-
 	memset(x, 0, sizeof(*x));
 	x->root = x->last = x->free = NONE;
 	x->room = room;
 	if (getrandom(&x->seed, sizeof(x->seed), GRND_NONBLOCK) != sizeof(x->seed))
 		x->seed = (uintptr_t)x;
-	p = mmap(NULL, (size_t)room * sizeof(*x->word), PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
-		return -ENOMEM;
-	x->word = p;
+	x->heap = heap;
+	x->word = space;
 	if (dirty_index_prepare(x, words))
 		return -ENOMEM;
 	x->words = words;
@@ -33,18 +27,11 @@ int dirty_index_init(struct dirty_index *x, uint32_t words, uint32_t room)
 
 int dirty_index_prepare(struct dirty_index *x, uint32_t words)
 {
-	const size_t from = ALIGN_DOWN((size_t)x->words * sizeof(*x->word), (size_t)4096),
-		     to = ALIGN_UP((size_t)words * sizeof(*x->word), (size_t)4096);
-
 	BUG_ON(words > x->room);
-	return mem_populate((uint8_t *)x->word, from, to);
-}
-
-void dirty_index_fini(struct dirty_index *x)
-{
-	if (x->word)
-		munmap(x->word, (size_t)x->room * sizeof(*x->word));
-	x->word = NULL;
+	if (words <= x->words)
+		return 0;
+	return node_heap_populate(x->heap, x->word, (size_t)x->words * sizeof(*x->word),
+				  (size_t)words * sizeof(*x->word));
 }
 
 static uint64_t word_priority(const struct dirty_index *x, uint64_t key)

@@ -6,14 +6,15 @@
  * word at once; one elsewhere walks down some 2 ln(n) words.
  *
  * A word has a block of this partition at least, so as many words as the partition has blocks are
- * always enough, and nothing is ever allocated. The partition's lock guards all of it.
+ * always enough, and nothing is ever allocated. The partition's lock guards all of it. Its memory is
+ * the node's.
  */
 #ifndef CACHE_ENGINE_DIRTY_INDEX_H
 #define CACHE_ENGINE_DIRTY_INDEX_H
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "events/base.h"
+#include "cache/memory/node_heap.h"
 
 #define DIRTY_WORD_SHIFT 6 /* blocks of a word */
 #define DIRTY_DEV_SHIFT 48 /* in a key: the device's number above, the word's below */
@@ -25,6 +26,7 @@ struct dirty_word {
 
 struct dirty_index {
 	struct dirty_word *word;
+	struct node_heap *heap; /* where they lie */
 	uint32_t root, free; /* free ones are linked by .right */
 	uint32_t last;	     /* that was looked for last */
 	uint32_t words, room; /* those that there are, and may be one day */
@@ -32,16 +34,23 @@ struct dirty_index {
 	uint64_t seed;	     /* nobody shall be able to choose keys that make it deep */
 };
 
-/* Room for @words words, all of which has memory, and one day for @room. 0 or -ENOMEM. */
-int dirty_index_init(struct dirty_index *x, uint32_t words, uint32_t room) must_check;
-/* Memory for so many; a thread that may block, no lock held. 0 or -errno. Then they may be used:
- * lock held. */
+/* Bytes of address space that an index of up to @room words needs: whole pages. */
+static inline size_t dirty_index_space(uint32_t room)
+{
+	return ALIGN_UP((size_t)room * sizeof(struct dirty_word), (size_t)4096);
+}
+/* Room for @words words, all of which gets memory, and one day for @room. @space: so much as
+ * dirty_index_space() says, of what node_heap_reserve() of @heap gave, at a multiple of a page; it
+ * stays the heap's. 0 or -ENOMEM. */
+int dirty_index_init(struct dirty_index *x, struct node_heap *heap, void *space, uint32_t words,
+		     uint32_t room) must_check;
+/* Memory for so many; a thread that may block, no lock held, one at a time of all that have one
+ * heap. 0 or -errno. Then they may be used: lock held. */
 int dirty_index_prepare(struct dirty_index *x, uint32_t words) must_check;
 static inline void dirty_index_grow(struct dirty_index *x, uint32_t words)
 {
 	x->words = MAX(x->words, words);
 }
-void dirty_index_fini(struct dirty_index *x);
 
 static inline uint64_t dirty_key(uint16_t dev, uint64_t block)
 {

@@ -34,7 +34,7 @@ int part_index_init(struct part_index *x, const struct partition *p, uint32_t nb
 
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
 	      uint64_t *maps, uint32_t map_words, const struct part_run *run, uint32_t nruns,
-	      uint32_t room, struct node_heap *heap)
+	      const struct part_memory *mem)
 {
 	struct part_index x;
 
@@ -48,7 +48,7 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	p->map_words = map_words;
 	p->map_stride = part_map_stride(map_words);
 	p->io_maps = maps + (map_words > 1 ? 2 * map_words : 0);
-	p->heap = heap;
+	p->heap = mem->tables;
 	p->first = run->first;
 	p->have = run->have;
 	for (uint32_t r = 0; r < nruns; r++) {
@@ -59,14 +59,13 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	p->free_head = p->free_tail = BLOCK_NONE;
 	list_init(&p->waitq);
 	list_init(&p->inflight);
-	if (acct_book_init(&p->book, p->nblocks) < 0 ||
-	    part_index_init(&x, p, p->nblocks, heap) < 0) {
-		part_fini(p);
+	acct_book_init(&p->book, p->nblocks, mem->book);
+	if (part_index_init(&x, p, p->nblocks, mem->tables) < 0)
 		return -ENOMEM;
-	}
 	p->table = x.table;
 	p->policy = x.policy;
-	if (dirty_index_init(&p->dirty, p->nblocks, MAX(room, p->nblocks)) < 0) {
+	if (dirty_index_init(&p->dirty, mem->heap, mem->words, p->nblocks,
+			     MAX(mem->room, p->nblocks)) < 0) {
 		part_fini(p);
 		return -ENOMEM;
 	}
@@ -97,11 +96,9 @@ void part_free_all(struct partition *p)
 void part_fini(struct partition *p)
 {
 	policy_fini(&p->policy);
-	dirty_index_fini(&p->dirty);
 	if (p->table)
 		node_heap_give(p->heap, table_at(p->table, 0));
 	p->table = 0;
-	acct_book_fini(&p->book);
 }
 
 /* The header has its key when this is done. For who finds the arena after us, the number of the

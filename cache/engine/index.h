@@ -171,7 +171,7 @@ struct partition {
 	uint32_t map_words;
 	uint32_t map_stride;	   /* words of a block among the arena's maps (layout.h) */
 	uint64_t *io_maps;	   /* block 0's map of what a write-back has in hand */
-	struct node_heap *heap;	   /* where all of this is from, or NULL */
+	struct node_heap *heap;	   /* where buckets and replacement are from */
 	struct cache_node *node;
 	struct cache_redo *redo;   /* in the arena: what must not be half done (layout.h) */
 	struct part_run run[PART_RUNS];
@@ -398,12 +398,19 @@ static inline uint32_t part_nth(const struct partition *p, uint32_t k)
 	return p->run[r].first + k;
 }
 
+/* What a partition has of its node beside the arena. */
+struct part_memory {
+	struct node_heap *tables; /* buckets and replacement, as long as it has that size */
+	struct node_heap *heap;	  /* where the rest lies, which it has for good: ... */
+	void *words; /* dirty_index_space() of @room */
+	void *book;  /* ACCT_BOOK_BYTES */
+	uint32_t room; /* so many blocks it may have one day */
+};
 /* Sets up a partition over the blocks of @runs, with nothing in it: neither free nor indexed yet.
- * @maps: part_map_stride() words for each block of the arena. @heap: of its node; NULL: the C
- * library's. @room: so many it may have one day. 0 or -ENOMEM. */
+ * @maps: part_map_stride() words for each block of the arena. 0 or -ENOMEM. */
 int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_priv *priv,
 	      uint64_t *maps, uint32_t map_words, const struct part_run *run, uint32_t nruns,
-	      uint32_t room, struct node_heap *heap) must_check;
+	      const struct part_memory *mem) must_check;
 /* Then: all of them are free. */
 void part_free_all(struct partition *p);
 /* What of it depends on its size: made for @nblocks by a thread that may block, from @heap; then

@@ -65,7 +65,7 @@ static struct arena_conf arena_for(const struct cache *c, struct cache_node *n,
 		.nblocks = n->nparts * n->part_blocks,
 		.room = ALIGN_UP(n->nparts * n->part_blocks * plan->room, MiB(2) / KiB(4)),
 		.piece = piece_of(n, conf, plan),
-		.lock = true,
+		.locks = &n->locks,
 		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
 		.prefault = true,
 		.lazy = conf->scarce,
@@ -117,6 +117,12 @@ static int own_arena(struct cache *c, struct cache_node *n, const struct cache_c
 	return 0;
 }
 
+/* So many blocks each of its partitions may have one day. */
+static uint32_t part_room(const struct cache_node *n)
+{
+	return MAX(n->arena->room / n->nparts, n->part_blocks);
+}
+
 /* Partition @i's blocks. */
 static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 			 const struct attach_node *found)
@@ -128,12 +134,19 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 	const uint32_t id = n->index << c->map.part_shift | i;
 	struct partition *p = &n->parts[i];
 	struct part_run run[PART_RUNS];
+	const struct part_memory mem = {
+		.tables = n->tables,
+		.heap = n->heap,
+		.words = (uint8_t *)n->words + i * dirty_index_space(part_room(n)),
+		.book = (uint8_t *)n->books + i * ACCT_BOOK_BYTES,
+		.room = part_room(n),
+	};
 
 	for (uint32_t r = 0; r < n->nruns; r++)
 		run[r] = (struct part_run){ n->run[r].first + i * n->run[r].each,
 					    found ? found->runs.run[r].have : n->part_blocks };
 	if (part_init(p, id, n->arena->hdr, n->priv, (uint64_t *)(void *)n->arena->extra,
-		      c->geo.words, run, n->nruns, n->arena->room / n->nparts, n->tables) < 0)
+		      c->geo.words, run, n->nruns, &mem) < 0)
 		return -ENOMEM;
 	p->data = n->arena->data;
 	p->node = n;
@@ -146,11 +159,12 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 }
 
 /* Of the hash and the replacement of all partitions, of @blocks each. NULL with errno. */
-static struct node_heap *index_heap(const struct cache *c, const struct cache_node *n,
+static struct node_heap *index_heap(const struct cache *c, struct cache_node *n,
 				    uint32_t blocks)
 {
 	return node_heap_create(c->topo, n->topo_node,
-				n->nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK));
+				n->nparts * (KiB(2) + (size_t)blocks * PART_HEAP_BLOCK),
+				&n->locks);
 }
 
 static void say_where(struct cache_node *n)
@@ -175,15 +189,25 @@ static int own_memory(struct cache *c, struct cache_node *n, const struct cache_
 
 	if (rc)
 		return rc;
-	n->heap = node_heap_create(conf->topo, n->topo_node, n->nparts * sizeof(*n->parts));
+	n->heap = node_heap_create(conf->topo, n->topo_node, n->nparts * sizeof(*n->parts),
+				   &n->locks);
 	n->tables = n->heap ? index_heap(c, n, n->part_blocks) : NULL;
 	if (!n->tables)
 		return -errno;
 	n->index_blocks = n->part_blocks;
 	n->parts = node_heap_take(n->heap, n->nparts * sizeof(*n->parts));
-	n->priv = node_heap_reserve(n->heap, n->arena->room * sizeof(*n->priv));
-	if (!n->parts || !n->priv)
+	n->priv = node_heap_reserve(n->heap, n->arena->room * sizeof(*n->priv), false);
+	n->words = node_heap_reserve(n->heap, n->nparts * dirty_index_space(part_room(n)), true);
+	n->books = node_heap_reserve(n->heap, n->nparts * ACCT_BOOK_BYTES, true);
+	if (!n->parts || !n->priv || !n->words || !n->books)
 		return -ENOMEM;
+	/* Who has a lock finds the first accounts there. The others come one day, or never. */
+	for (uint32_t i = 0; i < n->nparts && !rc; i++)
+		rc = node_heap_populate(n->heap, n->books, i * ACCT_BOOK_BYTES,
+					i * ACCT_BOOK_BYTES + ACCT_BOOK_FIRST);
+	if (rc)
+		return rc;
+	node_heap_touched(n->heap, n->books, n->nparts * ACCT_BOOK_BYTES);
 	last = &n->run[n->nruns - 1];
 	rc = node_heap_populate(n->heap, n->priv, 0,
 				(last->first + (size_t)n->nparts * last->each) * sizeof(*n->priv));
@@ -228,8 +252,12 @@ void on_worker(struct cache *c, struct loop *loop, void (*fn)(void *arg), void *
 int node_init(struct cache *c, struct cache_node *n, const struct cache_conf *conf,
 	      const struct cache_plan *plan)
 {
-	int rc = own_memory(c, n, conf, plan);
+	char name[32];
+	int rc;
 
+	snprintf(name, sizeof(name), "cache-%d", n->topo_node);
+	mem_locks_init(&n->locks, name);
+	rc = own_memory(c, n, conf, plan);
 	n->nworkers = conf->node_workers;
 	for (uint32_t k = 0; k < n->nworkers && !rc; k++) {
 		if (conf->workers)
@@ -354,5 +382,6 @@ void node_free(struct cache *c, struct cache_node *n)
 	node_heap_destroy(n->heap);
 	if (n->arena)
 		arena_destroy(n->arena);
+	mem_locks_fini(&n->locks);
 }
 

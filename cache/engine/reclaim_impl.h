@@ -29,7 +29,7 @@ static inline void part_limit_loads(struct partition *p)
 /* Where the device's store has its accounts in @p. */
 static inline struct acct_store *part_store(const struct partition *p, const struct blk_req *req)
 {
-	return &cache_dev_of(req->blk)->acct[p->id];
+	return &dev_in(cache_dev_of(req->blk), p->id)->acct;
 }
 /* Charges @n blocks to @req's account, if it is its turn; then it waits there no longer. The
  * account, or NULL. Lock held. */

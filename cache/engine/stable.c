@@ -59,7 +59,7 @@ static void dirty_again(struct cache_dev *dev, struct partition *p, struct block
 	dirty_add(dev, p, b);
 	/* It counts against its store; which session had written it nobody knows. */
 	if (bp->account == ACCT_NONE) {
-		struct account *a = acct_charge_again(&p->book, &dev->acct[p->id]);
+		struct account *a = acct_charge_again(&p->book, &dev_in(dev, p->id)->acct);
 
 		if (likely(a))
 			block_charge(p, bp, a, ACCT_WRITE);

@@ -38,13 +38,32 @@ void cache_get_info(struct cache *c, struct cache_info *info)
 	};
 	pthread_mutex_unlock(&c->affinity_lock);
 	resize_info(c, info);
+	info->scarce = c->scarce;
 	for (uint32_t i = 0; i < c->nnodes; i++) {
+		uint64_t wanted, locked;
 		int err;
 
-		info->locked += arena_locked(c->node[i].arena, &err);
+		mem_locks_get(&c->node[i].locks, &wanted, &locked, &err);
+		info->lockable += wanted;
+		info->locked += locked;
 		info->lock_err = info->lock_err ? info->lock_err : err;
 		info->preparing |= !arena_ready(c->node[i].arena);
 	}
+}
+
+const char *cache_lock_why(const struct cache_info *info)
+{
+	static _Thread_local char why[160];
+
+	if (info->preparing || info->locked == info->lockable)
+		return NULL;
+	if (info->lock_err) {
+		snprintf(why, sizeof(why),
+			 "the system refuses more: %s (see LimitMEMLOCK, ulimit -l)",
+			 strerror(-info->lock_err));
+		return why;
+	}
+	return info->scarce ? "memory had run out: it comes as it is used" : NULL;
 }
 
 int cache_where(struct cache *c, uint32_t node, struct mem_where *arena, struct mem_where *index)

@@ -47,12 +47,18 @@ struct cache_info {
 	uint64_t resize_ms;	/* since it began, or how long the last one took */
 	char resize_why[128];	/* FAILED: why */
 	bool preparing;		/* its memory is still being prepared */
-	uint64_t locked;	/* bytes that cannot be swapped out */
-	int lock_err;		/* why that is not all, -errno, or 0 */
+	uint64_t lockable, locked; /* bytes that shall not be swapped out; that cannot be */
+	int lock_err;		/* why that is not all, -errno; or 0: it is still under way */
+	bool scarce;		/* some shall not be locked yet: memory had run out, so it comes as
+				 * it is used */
 };
 /* Any thread; what is in it never changes but affinity, thresholds, what is measured, and the
  * size. */
 void cache_get_info(struct cache *cache, struct cache_info *info);
+
+/* Why some of its memory is not locked: a clause, or NULL: all of it is, or will be in a moment. Any
+ * thread; good until the next call there. */
+const char *cache_lock_why(const struct cache_info *info);
 
 /* Where the memory of node @node (0 .. info.nodes - 1) is, when that was looked at last: blocks,
  * headers and maps in *@arena (no bytes: not yet), what else a look-up touches in *@index. The

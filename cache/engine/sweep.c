@@ -22,7 +22,7 @@ void sweep_begin(struct sweep *s, struct cache_dev *dev, uint64_t first, uint64_
 /* Has the device anything in @p that such a SYNC waits for? Lock held. */
 static bool part_has(const struct cache_dev *dev, const struct partition *p, uint64_t epoch)
 {
-	const struct dirty_list *l = &dev->dirty[p->id];
+	const struct dirty_list *l = &dev_in(dev, p->id)->dirty;
 
 	return l->writing || (l->head != BLOCK_NONE && p->priv[l->head].dirty_epoch <= epoch);
 }

@@ -175,7 +175,7 @@ static void flush_settle(struct cache_io *io, struct flush_end *e, struct list *
 		}
 	}
 	list_del(&io->link);
-	dev->dirty[p->id].writing--;
+	dev_in(dev, p->id)->dirty.writing--;
 	const bool more = io_take_waiters(io, waiters);
 	leaf_unlock(&p->lock);
 	if (unlikely(more))
@@ -368,7 +368,7 @@ static uint32_t flush_build(struct cache_dev *dev, struct cache_io *io, struct p
 	io->req.len = bytes;
 	if (n) {
 		list_add_tail(&p->inflight, &io->link);
-		dev->dirty[p->id].writing++;
+		dev_in(dev, p->id)->dirty.writing++;
 		p->stats.flushes++;
 		p->stats.flush_bytes += bytes;
 	}
@@ -464,7 +464,7 @@ static void flush_key(struct cache_dev *dev, struct cache_io *io, uint64_t block
 	leaf_lock(&p->lock);
 	struct block *b = index_find(p, dev->identity, block);
 	if (b && b->state == BLOCK_DIRTY && !flush_build(dev, io, p, block, how))
-		dev->dirty[p->id].again = true; /* it was picked, and is still to be */
+		dev_in(dev, p->id)->dirty.again = true; /* it was picked, and is still to be */
 	leaf_unlock(&p->lock);
 }
 
@@ -546,7 +546,7 @@ uint32_t flush_disown(struct cache_dev *dev, struct blk_req *req)
 	struct disown d = { req, 0 };
 
 	for (uint32_t i = 0; i < c->nparts; i++)
-		if (is_writing(&dev->dirty[i]))
+		if (is_writing(&dev_in(dev, i)->dirty))
 			io_find(c->part[i], disown_if, &d);
 	return d.n;
 }

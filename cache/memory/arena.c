@@ -45,13 +45,20 @@ static int open_file(struct arena_impl *im, const struct arena_conf *conf, bool 
 	return fd;
 }
 
+/* A mapping of its own goes. */
+static void unmap(struct arena_impl *im, void *at, size_t len)
+{
+	if (!at)
+		return;
+	munmap(at, len);
+	mem_locks_forget(im->prepare.locks, at, ALIGN_UP(len, (size_t)4096));
+}
+
 static void arena_unmap(struct arena_impl *im)
 {
-	if (im->pub.map)
-		munmap(im->pub.map, im->pub.map_len);
+	unmap(im, im->pub.map, im->pub.map_len);
 	im->pub.map = NULL;
-	if (im->pub.memo)
-		munmap(im->pub.memo, im->pub.room * sizeof(*im->pub.memo));
+	unmap(im, im->pub.memo, im->pub.room * sizeof(*im->pub.memo));
 	im->pub.memo = NULL;
 	if (im->fd >= 0)
 		close(im->fd);
@@ -129,14 +136,63 @@ struct arena_range arena_pages(const struct arena *a, uint64_t from, uint64_t to
 {
 	const uint64_t start = ALIGN_DOWN(from, 4096ull), end = ALIGN_UP(to, 4096ull);
 
-	return (struct arena_range){ (uint8_t *)a->map + start, (size_t)(end - start), 0 };
+	return (struct arena_range){ (uint8_t *)a->map + start, (size_t)(end - start) };
+}
+
+/* Of a private mapping. */
+static struct arena_range pages_of(const void *at, size_t len)
+{
+	return (struct arena_range){ (uint8_t *)(uintptr_t)at, ALIGN_UP(len, (size_t)4096) };
+}
+
+void arena_touched_later(struct arena_impl *im, const struct arena_super *h, uint32_t blocks)
+{
+	const struct arena *a = &im->pub;
+
+	im->prepare.touched[0] = pages_of(a->memo, blocks * sizeof(*a->memo));
+	im->prepare.touched[1] = arena_pages(a, h->tail_off, h->tail_off + h->tail_len);
+}
+
+/* All but the data, and the data, which comes in parts: what of each has memory from the start. */
+static int find_fills(struct arena_impl *im, const struct arena_conf *conf,
+		      const struct arena_super *h)
+{
+	struct arena_prepare *p = &im->prepare;
+	const uint32_t n = im->pub.nblocks, parts = im->huge ? 1 : MAX(conf->parts, 1u),
+		       each = n / parts;
+	const uint64_t first = MAX((uint64_t)PREPARE_FIRST / parts,
+				   (uint64_t)conf->first << h->block_shift);
+	struct arena_fill *f = calloc(p->n + parts, sizeof(*f));
+
+	if (!f)
+		return -ENOMEM;
+	BUG_ON(n % parts);
+	im->fill = p->fill = f;
+	im->parts = im->huge ? 0 : parts;
+	im->data_fill = p->n;
+	for (unsigned i = 0; i < p->n; i++, f++) {
+		*f = (struct arena_fill){ .at = p->range[i].at, .len = p->range[i].len };
+		if (i == p->n - 1) /* up to where data begins */
+			f->len = (size_t)(im->pub.data - f->at);
+		f->done = f->len;
+	}
+	for (uint32_t i = 0; i < parts; i++, f++) {
+		f->at = im->pub.data + ((size_t)i * each << h->block_shift);
+		f->len = (size_t)each << h->block_shift;
+		if (i == parts - 1) /* and what is behind it, in what is to have memory */
+			f->len = (size_t)(p->range[p->n - 1].at + p->range[p->n - 1].len - f->at);
+		f->done = conf->at_once ? f->len : MIN(f->len, (size_t)ALIGN_DOWN(first, 4096ull));
+	}
+	p->nfill = p->n + parts;
+	return 0;
 }
 
 /* What of the file is to have memory: all but the tail, and the room. */
-static int find_ranges(struct arena_impl *im, const struct arena_super *h)
+static int find_ranges(struct arena_impl *im, const struct arena_conf *conf,
+		       const struct arena_super *h)
 {
 	const struct arena *a = &im->pub;
-	const uint64_t n = a->nblocks, first = h->data_off + PREPARE_FIRST;
+	const uint64_t n = a->nblocks;
 	struct arena_prepare *p = &im->prepare;
 
 	im->range = calloc(3, sizeof(*im->range));
@@ -146,19 +202,16 @@ static int find_ranges(struct arena_impl *im, const struct arena_super *h)
 	if (a->room == a->nblocks) {
 		p->n = 1;
 		p->range[0] = arena_pages(a, 0, h->tail_off);
-		p->range[0].done = (size_t)MIN(first, h->tail_off);
 	} else {
 		p->n = 3;
 		p->range[0] = arena_pages(a, 0, h->header_off + n * sizeof(struct block));
 		p->range[1] = arena_pages(a, h->extra_off, h->extra_off + n * h->extra);
 		p->range[2] = arena_pages(a, h->zero_off, h->data_off + (n << h->block_shift));
-		p->range[0].done = p->range[0].len;
-		p->range[1].done = p->range[1].len;
-		p->range[2].done = MIN((size_t)(first - h->zero_off), p->range[2].len);
 	}
 	for (unsigned i = 0; i < p->n; i++)
 		p->len += p->range[i].len;
-	return 0;
+	arena_touched_later(im, h, a->nblocks);
+	return find_fills(im, conf, h);
 }
 
 /* Memory for the headers and the first data now, for the rest (and huge pages for all, unless they
@@ -167,8 +220,8 @@ static int prefault(struct arena_impl *im)
 {
 	int err = 0;
 
-	for (unsigned i = 0; i < im->prepare.n && !err; i++)
-		err = mem_populate(im->range[i].at, 0, im->range[i].done);
+	for (unsigned i = 0; i < im->prepare.nfill && !err; i++)
+		err = mem_populate(im->fill[i].at, 0, im->fill[i].done);
 	return err;
 }
 
@@ -187,6 +240,7 @@ struct arena *arena_refuse(struct arena_impl *im, int err)
 	arena_unmap(im);
 	free(im->pub.present);
 	free(im->range);
+	free(im->fill);
 	free(im);
 	errno = err;
 	return NULL;
@@ -231,7 +285,7 @@ void arena_place(struct arena_impl *im, const struct arena_conf *conf, const str
 				 strerror(-err));
 	}
 	im->prepare.os_node = mem_where_node(conf->topo, conf->node);
-	im->prepare.locks = conf->lock;
+	im->prepare.locks = conf->locks;
 }
 
 /* The memory of the arena, bound to its node. 0, or -errno after a line in the log. */
@@ -268,7 +322,7 @@ static int get_memory(struct arena_impl *im, const struct arena_conf *conf, stru
 	}
 	arena_place(im, conf, h);
 	if (conf->prefault && !conf->sparse) {
-		err = find_ranges(im, h);
+		err = find_ranges(im, conf, h);
 		err = err ? err : prefault(im);
 	}
 	if (err)
@@ -359,12 +413,17 @@ struct arena_impl *arena_begin(const struct arena_conf *conf)
 void arena_prepare_rest(struct arena_impl *im, const struct arena_conf *conf)
 {
 	struct arena_prepare *p = &im->prepare;
+	bool more = false;
 
 	if (!conf->prefault || conf->sparse)
 		return;
+	for (unsigned i = 0; i < p->n; i++)
+		mem_locks_want(p->locks, p->range[i].at, p->range[i].len);
+	for (unsigned i = 0; i < p->nfill; i++)
+		more |= p->fill[i].done < p->fill[i].len;
 	p->huge = !conf->lazy && !im->huge && p->len >= HUGE_MIN &&
 		  ((uintptr_t)im->pub.map & (HUGE_PAGE - 1)) == 0;
-	if (p->huge || p->locks || im->range[p->n - 1].done < im->range[p->n - 1].len)
+	if (p->huge || p->locks || more)
 		arena_prepare_start(p);
 	else
 		arena_prepare_look(p);
@@ -407,6 +466,39 @@ bool arena_ready(const struct arena *a)
 	return !p->running || atomic_load(&p->ready);
 }
 
+int arena_failed(const struct arena *a)
+{
+	return atomic_load(&container_of(a, struct arena_impl, pub)->prepare.failed);
+}
+
+uint32_t arena_there(const struct arena *a, uint32_t part)
+{
+	const struct arena_impl *im = container_of(a, struct arena_impl, pub);
+	const uint32_t each = a->nblocks / MAX(im->parts, 1u);
+
+	if (!im->parts)
+		return a->nblocks;
+	ASSERT(part < im->parts);
+	return MIN(each, (uint32_t)(atomic_load(&im->fill[im->data_fill + part].done) >>
+				    a->block_shift));
+}
+
+uint32_t arena_has(const struct arena *a, uint32_t first, uint32_t n)
+{
+	const struct arena_impl *im = container_of(a, struct arena_impl, pub);
+	const off_t from = (a->data - (uint8_t *)a->map) + ((off_t)first << a->block_shift);
+	const off_t hole = n ? lseek(im->fd, from, SEEK_HOLE) : -1;
+
+	if (hole < from)
+		return n;
+	return (uint32_t)MIN((uint64_t)(hole - from) >> a->block_shift, (uint64_t)n);
+}
+
+void arena_stop(struct arena *a)
+{
+	arena_prepare_stop(&impl(a)->prepare);
+}
+
 void arena_where(struct arena *a, struct mem_where *w)
 {
 	arena_prepare_where(&impl(a)->prepare, w);
@@ -429,6 +521,7 @@ void arena_destroy(struct arena *a)
 	arena_unmap(im);
 	free(a->present);
 	free(im->range);
+	free(im->fill);
 	free(im);
 }
 
@@ -513,8 +606,8 @@ void arena_settle(struct arena *a)
 		nanosleep(&(struct timespec){ .tv_nsec = 5 * (long)NSEC_PER_MSEC }, NULL);
 	arena_prepare_stop(p);
 	/* What it had not come to: again from the beginning, which costs little. */
-	for (unsigned i = 0; was && i < p->n && !p->locked; i++)
-		arena_prepare_lock(p, p->range[i].at, p->range[i].len);
+	if (was && !p->locked)
+		arena_prepare_lock_all(p, true);
 }
 
 void arena_look(struct arena *a)
@@ -539,18 +632,6 @@ void arena_look(struct arena *a)
 	pthread_mutex_unlock(&p->lock);
 }
 
-uint64_t arena_locked(struct arena *a, int *err)
-{
-	struct arena_prepare *p = &impl(a)->prepare;
-	uint64_t n;
-
-	pthread_mutex_lock(&p->lock);
-	n = p->locked;
-	*err = p->lock_err;
-	pthread_mutex_unlock(&p->lock);
-	return n;
-}
-
 /* What belongs to blocks [from, from + n): headers, maps, data, memos. Whole pages, with (@out) or
  * without those that others have a part in. */
 #define OF_BLOCKS 4
@@ -573,7 +654,7 @@ static void parts_of(const struct arena *a, uint32_t from, uint32_t n, bool out,
 		start = out ? ALIGN_DOWN(start, (uintptr_t)4096) :
 			      ALIGN_UP(start, (uintptr_t)4096);
 		end = out ? ALIGN_UP(end, (uintptr_t)4096) : ALIGN_DOWN(end, (uintptr_t)4096);
-		r[i] = (struct arena_range){ (uint8_t *)start, end > start ? end - start : 0, 0 };
+		r[i] = (struct arena_range){ (uint8_t *)start, end > start ? end - start : 0 };
 	}
 }
 
@@ -584,7 +665,7 @@ static void return_memory(struct arena_impl *im, const struct arena_range *r)
 		uint8_t *at = r->at + done;
 
 		n = mem_step(at, r->len - done);
-		arena_prepare_unlock(&im->prepare, at, n);
+		mem_locks_drop(im->prepare.locks, at, n);
 		if (fallocate(im->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			      at - (uint8_t *)im->pub.map, (off_t)n))
 			log_ratelimited(LOG_LVL_WARN,
@@ -611,7 +692,7 @@ static bool next_with_memory(const struct arena_impl *im, const struct arena_ran
 	to = lseek(im->fd, from, SEEK_HOLE);
 	to = to > from ? MIN(to, end) : end;
 	*at = (size_t)(to - base);
-	*out = (struct arena_range){ r->at + (from - base), (size_t)(to - from), 0 };
+	*out = (struct arena_range){ r->at + (from - base), (size_t)(to - from) };
 	return true;
 }
 

@@ -7,6 +7,7 @@
 #define CACHE_MEMORY_ARENA_H
 
 #include "cache/memory/block.h"
+#include "cache/memory/locked.h"
 #include "cache/memory/where.h"
 #include "events/list.h"
 #include "events/topology.h"
@@ -29,9 +30,14 @@ struct arena_conf {
 	 * not to be had, or pages come from hugetlbfs, there is none: arena.room says. */
 	uint32_t room;
 	uint32_t piece;		/* see struct arena; not 0: blocks may go, too */
-	bool lock;		/* kept from being swapped out, as far as the limits allow */
+	struct mem_locks *locks; /* kept from being swapped out, as far as the limits allow; it
+				  * stays longer than the arena. NULL: not */
 	bool prefault;		/* headers and the first data get memory now, the rest soon, by a
 				   thread in the background that also makes huge pages of it */
+	uint32_t parts;		/* arena_create(): of the data, of one size, which get their memory
+				 * side by side (arena_there()). 0: one */
+	uint32_t first;		/* ... so many blocks of each at least have it from the start */
+	bool at_once;		/* ... and so has all the rest */
 	bool sparse;		/* pages come when touched (MAP_NORESERVE); for `ram` stores.
 				 * Headers are zero until arena_block_init() */
 	bool lazy;	/* arena_attach(): data that has no memory gets it when it is touched */
@@ -118,18 +124,26 @@ void arena_shrink(struct arena *a, uint32_t from, uint32_t n);
 void arena_settle(struct arena *a);
 /* Looks again where all of it is, for arena_where(). The same thread as arena_grow(). */
 void arena_look(struct arena *a);
-/* How many bytes of it cannot be swapped out; *err: why that is not all, -errno, or 0. Any
- * thread. */
-uint64_t arena_locked(struct arena *a, int *err);
-
 /* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have
  * memory; what is in them stays, and stays in use. A worker thread: half a millisecond a
  * piece, or much more where other memory has to be moved. *@stop ends it between two pieces. False:
  * the kernel would not most of the time, or an adapter has the pages: asking again is of no use. */
 bool arena_join(struct arena *a, uint32_t first, uint32_t n, const _Atomic bool *stop);
 
-/* All of it has its memory, as far as that is got in the background. Any thread. */
+/* All of it has its memory, as far as that is got in the background, unless arena_failed(). Any
+ * thread. */
 bool arena_ready(const struct arena *a);
+/* 0; or -errno: memory has run out in the background, and what has none gets none. Any thread. */
+int arena_failed(const struct arena *a);
+/* So many of the first blocks of part @part (arena_conf.parts) have their memory, and keep it. Any
+ * thread. */
+uint32_t arena_there(const struct arena *a, uint32_t part);
+/* The same of blocks [@first, @first + n) of any arena, asked of the kernel: a system call. Where it
+ * cannot tell: all. A thread that may block. */
+uint32_t arena_has(const struct arena *a, uint32_t first, uint32_t n);
+/* No thread gives it memory any more, nor locks it, whether that is done or not: it is about to be
+ * destroyed, and so is who may have asked for it. A thread that may block. */
+void arena_stop(struct arena *a);
 /* Where its pages were when that was last looked at: after they got their memory, and after they
  * were joined to huge pages. No bytes: not yet. Any thread. */
 void arena_where(struct arena *a, struct mem_where *w);

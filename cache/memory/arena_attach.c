@@ -19,20 +19,30 @@ static int find_present(struct arena_impl *im, const struct arena_super *h,
 	struct arena_prepare *p = &im->prepare;
 
 	im->range = calloc(n + 2, sizeof(*im->range));
-	if (!im->range)
+	im->fill = p->fill = calloc(n + 2, sizeof(*im->fill));
+	if (!im->range || !im->fill)
 		return -ENOMEM;
 	p->range = im->range;
 	p->range[0] = arena_pages(a, 0, h->header_off + last * sizeof(struct block));
 	p->range[1] = arena_pages(a, h->extra_off, h->extra_off + last * h->extra);
 	p->n = 2;
-	for (uint32_t k = 0; k < n && !lazy; k++) {
+	for (uint32_t k = 0; k < n; k++) {
 		const uint64_t from = h->data_off + ((uint64_t)there[k].first << h->block_shift);
 		const uint64_t to = from + ((uint64_t)there[k].n << h->block_shift);
+		const struct arena_range r = arena_pages(a, k ? from : h->zero_off, to);
 
-		p->range[p->n++] = arena_pages(a, k ? from : h->zero_off, to);
+		if (lazy) /* nor is it locked, which would give it memory */
+			mem_locks_want(p->locks, r.at, r.len);
+		else
+			p->range[p->n++] = r;
 	}
-	for (unsigned i = 0; i < p->n; i++)
+	for (unsigned i = 0; i < p->n; i++) {
 		p->len += p->range[i].len;
+		p->fill[i].at = p->range[i].at;
+		p->fill[i].len = p->range[i].len;
+	}
+	p->nfill = p->n;
+	arena_touched_later(im, h, (uint32_t)last);
 	return 0;
 }
 

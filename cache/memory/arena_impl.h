@@ -20,6 +20,9 @@ struct arena_impl {
 	char name[64];
 	struct arena_prepare prepare;
 	struct arena_range *range; /* prepare.n of them */
+	struct arena_fill *fill;   /* prepare.nfill */
+	unsigned data_fill;	   /* the first one of data; the next ones are the other parts' */
+	uint32_t parts;		   /* that data gets its memory in; 0: that is not known by part */
 	struct list link;	   /* arenas */
 };
 
@@ -38,6 +41,8 @@ int arena_map(struct arena_impl *im, bool sparse);
 void arena_place(struct arena_impl *im, const struct arena_conf *conf, const struct arena_super *h);
 /* The pages of bytes [from, to) of the file. */
 struct arena_range arena_pages(const struct arena *a, uint64_t from, uint64_t to);
+/* What is locked as it is touched: the memos of the first @blocks blocks, and the tail. */
+void arena_touched_later(struct arena_impl *im, const struct arena_super *h, uint32_t blocks);
 /* How many blocks of each piece are there: those of @there, @n extents. 0 or -ENOMEM. */
 int arena_count_pieces(struct arena *a, uint32_t piece, const struct arena_extent *there,
 		       uint32_t n);

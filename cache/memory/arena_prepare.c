@@ -113,45 +113,60 @@ static size_t step_of(const uint8_t *at, const uint8_t *end, size_t most)
 	return MIN(ALIGN_DOWN(len, (size_t)HUGE_PAGE), most);
 }
 
-/* Memory for a range, at once: huge as long as that is cheaper, which it is
- * until memory has to be moved. */
-static int populate_range(struct arena_prepare *p, const struct arena_range *r, bool to_the_end)
+/* Memory for the next step of @f: huge as long as that is cheaper, which it is until memory has to
+ * be moved. *@dear: so many in a row were not. 0 or -errno. */
+static int fill_step(struct arena_prepare *p, struct arena_fill *f, unsigned *dear)
 {
-	unsigned dear = p->huge ? 0 : COLLAPSE_DEAR;
-	uint8_t *at = r->at, *const end = r->at + r->len, *const done = r->at + r->done;
+	uint8_t *const at = f->at + f->joined, *const done = f->at + f->done;
+	const size_t len = step_of(at, f->at + f->len, *dear ? HUGE_PAGE : COLLAPSE_STEP);
+	bool ok = false;
 	uint64_t cost;
 	int err = 0;
 
-	for (size_t len; at < end && !err && (to_the_end || !stopped(p)); at += len) {
-		len = step_of(at, end, dear ? HUGE_PAGE : COLLAPSE_STEP);
-		longwork_add(&p->work, len);
-		if (dear < COLLAPSE_DEAR && len >= HUGE_PAGE) {
-			bool ok = collapse(p, at, len, &cost);
-
-			dear = ok && cost < COLLAPSE_CHEAP_NS ? 0 : dear + 1;
-			if (ok)
-				continue;
-		}
-		if (at + len > done)
-			err = populate_plain(p, MAX(at, done), at + len);
+	longwork_add(&p->work, len);
+	if (*dear < COLLAPSE_DEAR && len >= HUGE_PAGE) {
+		ok = collapse(p, at, len, &cost);
+		*dear = ok && cost < COLLAPSE_CHEAP_NS ? 0 : *dear + 1;
 	}
-	return err;
+	if (!ok && at + len > done)
+		err = populate_plain(p, MAX(at, done), at + len);
+	if (err)
+		return err;
+	f->joined += len;
+	if (f->done < f->joined)
+		atomic_store(&f->done, f->joined);
+	return 0;
 }
 
+/* All parts of it side by side: none has all of its memory while another has next to none. */
 static int populate_all(struct arena_prepare *p)
 {
+	unsigned dear = p->huge ? 0 : COLLAPSE_DEAR;
+	bool more = true;
 	int err = 0;
 
-	for (unsigned i = 0; i < p->n && !err; i++)
-		err = populate_range(p, &p->range[i], false);
+	while (more && !err && !stopped(p)) {
+		more = false;
+		for (unsigned i = 0; i < p->nfill && !err && !stopped(p); i++) {
+			struct arena_fill *f = &p->fill[i];
+
+			if (f->joined < f->len)
+				err = fill_step(p, f, &dear);
+			more |= f->joined < f->len;
+		}
+	}
 	return err;
 }
 
 int arena_populate_some(struct arena_prepare *p, uint8_t *map, size_t from, size_t to)
 {
-	const struct arena_range r = { map + from, to - from, 0 };
+	struct arena_fill f = { .at = map + from, .len = to - from };
+	unsigned dear = p->huge ? 0 : COLLAPSE_DEAR;
+	int err = 0;
 
-	return from < to ? populate_range(p, &r, true) : 0;
+	while (from < to && f.joined < f.len && !err)
+		err = fill_step(p, &f, &dear);
+	return err;
 }
 
 /* ---- kept from being swapped out ------------------------------------------------------------- */
@@ -159,37 +174,33 @@ int arena_populate_some(struct arena_prepare *p, uint8_t *map, size_t from, size
 void arena_prepare_lock(struct arena_prepare *p, const void *at, size_t len)
 {
 	const uint8_t *from = at;
-	size_t done = 0;
 	bool background;
-	int err = 0;
 
 	if (!p->locks)
 		return;
-	for (size_t n; done < len && !err; done += err ? 0 : n) {
+	mem_locks_want(p->locks, at, len);
+	for (size_t done = 0, n; done < len; done += n) {
 		n = mem_step(from + done, len - done);
 		background = memory_call_begins();
-		err = mlock(from + done, n) ? -errno : 0;
+		mem_locks_lock(p->locks, from + done, n);
 		memory_call_ends(p, background);
 	}
-	pthread_mutex_lock(&p->lock);
-	p->locked += done;
-	const bool news = err && !p->lock_err;
-	if (err)
-		p->lock_err = err;
-	pthread_mutex_unlock(&p->lock);
-	if (news)
-		log_notice("%s: not all of its memory can be locked (%s): the system may swap it "
-			   "out. Look at the limit of locked memory (ulimit -l, LimitMEMLOCK)",
-			   p->name, strerror(-err));
 }
 
-void arena_prepare_unlock(struct arena_prepare *p, const void *at, size_t len)
+/* (Where memory has run out, to lock what has none would be to ask for more.) */
+void arena_prepare_lock_all(struct arena_prepare *p, bool to_the_end)
 {
-	if (!p->locks || munlock(at, len))
-		return;
-	pthread_mutex_lock(&p->lock);
-	p->locked -= MIN(p->locked, (uint64_t)len);
-	pthread_mutex_unlock(&p->lock);
+	const unsigned n = p->failed ? p->nfill : p->n;
+
+	for (unsigned i = 0; i < n && (to_the_end || !stopped(p)); i++) {
+		if (p->failed)
+			arena_prepare_lock(p, p->fill[i].at, p->fill[i].done);
+		else
+			arena_prepare_lock(p, p->range[i].at, p->range[i].len);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(p->touched); i++)
+		mem_locks_lock_touched(p->locks, p->touched[i].at, p->touched[i].len);
+	atomic_store(&p->locked, to_the_end || !stopped(p));
 }
 
 /* ---- huge pages, and the whole --------------------------------------------------------------- */
@@ -273,36 +284,42 @@ static void wait_a_while(struct arena_prepare *p)
 		nanosleep(&nap, NULL);
 }
 
-static void *prepare(void *arg)
+/* All that is to be done. */
+static void prepare_all(struct arena_prepare *p)
 {
-	struct arena_prepare *p = arg;
-	uint64_t start;
+	const uint64_t start = clock_now_ns();
 	size_t joined;
 	int err;
 
-	thread_guard(THREAD_BLOCKING);
-	wait_a_while(p);
-	start = clock_now_ns();
-	thread_background(true);
-	if (stopped(p)) /* it has been told to hurry before it was slow */
-		thread_background(false);
 	longwork_begin(&p->work, "preparing memory of", p->len, "%s", p->name);
 	err = populate_all(p);
 	longwork_end(&p->work);
 	if (err)
-		log_warn("%s: memory ran out while %zu MiB were prepared: %s", p->name,
-			 p->len >> 20, strerror(-err));
+		log_error("%s: memory ran out while %zu MiB were prepared: %s", p->name,
+			  p->len >> 20, strerror(-err));
+	atomic_store(&p->failed, err);
 	atomic_store(&p->ready, true);
-	if (err || stopped(p))
-		return NULL;
-	log_info("%s: %zu MiB of memory prepared in %.1f s", p->name, p->len >> 20,
-		 (double)(clock_now_ns() - start) / 1e9);
-	arena_prepare_look(p);
-	joined = join_all(p);
-	if (joined && !stopped(p))
+	if (!err && !stopped(p)) {
+		log_info("%s: %zu MiB of memory prepared in %.1f s", p->name, p->len >> 20,
+			 (double)(clock_now_ns() - start) / 1e9);
 		arena_prepare_look(p);
-	for (unsigned i = 0; i < p->n && !stopped(p); i++)
-		arena_prepare_lock(p, p->range[i].at, p->range[i].len);
+		joined = join_all(p);
+		if (joined && !stopped(p))
+			arena_prepare_look(p);
+	}
+	arena_prepare_lock_all(p, false);
+}
+
+static void *prepare(void *arg)
+{
+	struct arena_prepare *p = arg;
+
+	thread_guard(THREAD_BLOCKING);
+	wait_a_while(p);
+	thread_background(true);
+	if (stopped(p)) /* it has been told to hurry before it was slow */
+		thread_background(false);
+	prepare_all(p);
 	return NULL;
 }
 
@@ -317,9 +334,9 @@ void arena_prepare_start(struct arena_prepare *p)
 	err = pthread_create(&p->thread, NULL, prepare, p);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
-		log_warn("%s: no thread to prepare memory ahead of its use: %s", p->name,
+		log_warn("%s: no thread to prepare memory in the background: %s", p->name,
 			 strerror(err));
-		atomic_store(&p->ready, true);
+		prepare_all(p);
 		return;
 	}
 	pthread_setname_np(p->thread, "arena-prepare");

@@ -2,6 +2,7 @@
 /* See node_heap.h. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "cache/memory/node_heap.h"
 #include "cache/memory/pages.h"
 #include "events/bug.h"
@@ -19,15 +20,18 @@ struct heap_map {
 struct node_heap {
 	const struct topology *topo;
 	int node;
+	struct mem_locks *locks;
 	struct list maps; /* heap_map.link; taken from is the last one */
 	struct list rooms; /* heap_room.link */
 };
 
-/* Reserved: the first @used bytes have memory, or had it. */
+/* Reserved. */
 struct heap_room {
 	struct list link;
 	uint8_t *at;
-	size_t len, used;
+	size_t len;
+	struct mem_spans used; /* has memory ... */
+	struct mem_spans touched; /* ... or some of it has */
 };
 
 /* At least @bytes, bound and with memory. From 1 MiB on whole huge pages. NULL with errno. */
@@ -59,6 +63,8 @@ static struct heap_map *map_new(struct node_heap *h, size_t bytes)
 		errno = -err;
 		return NULL;
 	}
+	mem_locks_lock(h->locks, p, len);
+
 	struct heap_map *m = (struct heap_map *)(void *)p;
 
 	m->len = len;
@@ -67,7 +73,8 @@ static struct heap_map *map_new(struct node_heap *h, size_t bytes)
 	return m;
 }
 
-struct node_heap *node_heap_create(const struct topology *topo, int node, size_t expect)
+struct node_heap *node_heap_create(const struct topology *topo, int node, size_t expect,
+				   struct mem_locks *locks)
 {
 	struct node_heap *h = calloc(1, sizeof(*h));
 
@@ -75,6 +82,7 @@ struct node_heap *node_heap_create(const struct topology *topo, int node, size_t
 		return NULL;
 	h->topo = topo;
 	h->node = node;
+	h->locks = locks;
 	list_init(&h->maps);
 	list_init(&h->rooms);
 	if (!map_new(h, sizeof(struct heap_map) + expect)) {
@@ -92,14 +100,20 @@ void node_heap_destroy(struct node_heap *h)
 	while (h && !list_empty(&h->maps)) {
 		struct heap_map *m = list_first(&h->maps, struct heap_map, link);
 
+		const size_t len = m->len;
+
 		list_del(&m->link);
-		munmap(m, m->len);
+		munmap(m, len);
+		mem_locks_forget(h->locks, m, len);
 	}
 	while (h && !list_empty(&h->rooms)) {
 		struct heap_room *r = list_first(&h->rooms, struct heap_room, link);
 
 		list_del(&r->link);
 		munmap(r->at, r->len);
+		mem_locks_forget(h->locks, r->at, r->len);
+		mem_spans_fini(&r->used);
+		mem_spans_fini(&r->touched);
 		free(r);
 	}
 	free(h);
@@ -110,11 +124,13 @@ void node_heap_empty(struct node_heap *h)
 	struct heap_map *m;
 
 	/* The first page has the list. */
-	list_for_each(m, &h->maps, link)
+	list_for_each(m, &h->maps, link) {
+		mem_locks_drop(h->locks, (uint8_t *)m + 4096, m->len - 4096);
 		mem_empty((uint8_t *)m + 4096, m->len - 4096);
+	}
 }
 
-void *node_heap_reserve(struct node_heap *h, size_t bytes)
+void *node_heap_reserve(struct node_heap *h, size_t bytes, bool sparse)
 {
 	struct heap_room *r = calloc(1, sizeof(*r));
 	uint8_t *p;
@@ -134,6 +150,8 @@ void *node_heap_reserve(struct node_heap *h, size_t bytes)
 	if (r->at < p + HUGE_PAGE)
 		munmap(r->at + r->len, (size_t)(p + HUGE_PAGE - r->at));
 	madvise(r->at, r->len, MADV_DONTFORK);
+	if (sparse)
+		madvise(r->at, r->len, MADV_NOHUGEPAGE);
 	if (h->topo && h->node >= 0)
 		(void)topology_bind_memory(h->topo, r->at, r->len, h->node);
 	list_add_tail(&h->rooms, &r->link);
@@ -146,19 +164,31 @@ int node_heap_populate(struct node_heap *h, void *p, size_t from, size_t to)
 	int err;
 
 	list_for_each(r, &h->rooms, link) {
-		if (r->at != p)
+		if ((uint8_t *)p < r->at || (uint8_t *)p >= r->at + r->len)
 			continue;
-		BUG_ON(to > r->len);
+		BUG_ON(to > r->len - (size_t)((uint8_t *)p - r->at));
+		from = ALIGN_DOWN(from, (size_t)4096);
+		to = ALIGN_UP(to, (size_t)4096);
 		if (to - from >= MiB(1)) /* a wish */
-			madvise(r->at + ALIGN_DOWN(from, (size_t)4096),
-				ALIGN_DOWN(to - from, (size_t)4096), MADV_HUGEPAGE);
-		err = mem_populate(r->at, ALIGN_DOWN(from, (size_t)4096),
-				     ALIGN_UP(to, (size_t)4096));
+			madvise((uint8_t *)p + from, to - from, MADV_HUGEPAGE);
+		err = mem_populate(p, from, to);
+		if (!err && !mem_spans_add(&r->used, (uint8_t *)p + from, to - from))
+			err = -ENOMEM;
 		if (!err)
-			r->used = MAX(r->used, to);
+			mem_locks_lock(h->locks, (uint8_t *)p + from, to - from);
 		return err;
 	}
 	return -EINVAL;
+}
+
+void node_heap_touched(struct node_heap *h, void *p, size_t bytes)
+{
+	struct heap_room *r;
+
+	list_for_each(r, &h->rooms, link)
+		if ((uint8_t *)p >= r->at && (uint8_t *)p < r->at + r->len &&
+		    mem_spans_add(&r->touched, p, bytes))
+			mem_locks_lock_touched(h->locks, p, bytes);
 }
 
 void node_heap_drop(struct node_heap *h, void *p, size_t from, size_t to)
@@ -166,8 +196,15 @@ void node_heap_drop(struct node_heap *h, void *p, size_t from, size_t to)
 	uint8_t *start = (uint8_t *)p + ALIGN_UP(from, (size_t)4096);
 	uint8_t *end = (uint8_t *)p + ALIGN_DOWN(to, (size_t)4096);
 
-	if (start < end)
-		mem_empty(start, (size_t)(end - start));
+	struct heap_room *r;
+
+	if (start >= end)
+		return;
+	mem_locks_drop(h->locks, start, (size_t)(end - start));
+	mem_empty(start, (size_t)(end - start));
+	list_for_each(r, &h->rooms, link)
+		if (start >= r->at && start < r->at + r->len)
+			mem_spans_remove(&r->used, start, (size_t)(end - start));
 }
 
 void *node_heap_take(struct node_heap *h, size_t bytes)
@@ -196,6 +233,16 @@ void node_heap_give(struct node_heap *h, void *p)
 		free(p);
 }
 
+/* Of that, only what somebody has touched is there. */
+static void add_touched(struct mem_where *w, const struct mem_span *s, int os_node)
+{
+	struct mem_where some = { 0 };
+
+	mem_where_nodes(&some, (void *)s->from, s->to - s->from, os_node);
+	some.bytes = some.pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	mem_where_join(w, &some);
+}
+
 void node_heap_where(const struct node_heap *h, struct mem_where *w)
 {
 	const int os_node = mem_where_node(h->topo, h->node);
@@ -204,6 +251,11 @@ void node_heap_where(const struct node_heap *h, struct mem_where *w)
 
 	list_for_each(m, &h->maps, link)
 		mem_where_add(w, m, m->len, os_node);
-	list_for_each(r, &h->rooms, link)
-		mem_where_add(w, r->at, r->used, os_node);
+	list_for_each(r, &h->rooms, link) {
+		for (size_t i = 0; i < r->used.n; i++)
+			mem_where_add(w, (void *)r->used.v[i].from,
+				      r->used.v[i].to - r->used.v[i].from, os_node);
+		for (size_t i = 0; i < r->touched.n; i++)
+			add_touched(w, &r->touched.v[i], os_node);
+	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See pages.h. */
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 #include "cache/memory/pages.h"
 
@@ -36,6 +37,7 @@ void mem_empty(uint8_t *at, size_t len)
 {
 	for (size_t n; len; at += n, len -= n) {
 		n = mem_step(at, len);
-		madvise(at, n, MADV_DONTNEED);
+		if (madvise(at, n, MADV_DONTNEED))
+			memset(at, 0, n); /* locked still */
 	}
 }

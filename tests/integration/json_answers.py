@@ -198,7 +198,7 @@ is_so('accounts', [a['user'] for a in said['account show']['accounts']] ==
 cache = said['cache show']
 is_so('the cache: no resize yet', cache['resize'] == {'state': 'none', 'target': None, 'elapsed_ns': None, 'blocks_waited_for': 0,
       'error': None} and cache['largest_size'] >= cache['size'] > 0, cache)
-is_so('the cache: its memory', sorted(cache['memory']) == ['error', 'locked', 'preparing'], cache)
+is_so('the cache: its memory', sorted(cache['memory']) == ['error', 'locked', 'preparing', 'to_be_locked'], cache)
 machine = said['system stat --name machine']
 for name in ('threads', 'targets', 'lus', 'sessions'):
     table = machine[name]

@@ -86,6 +86,26 @@ static void measured_line(struct adm_out *out, const char *what, uint32_t figure
 			   unit);
 }
 
+/* Does its memory stay where it is? The system may swap out what is not locked. */
+static void lock_line(struct adm_out *out, const struct cache_info *i)
+{
+	const char *why = cache_lock_why(i);
+
+	if (i->preparing)
+		out_puts(out, "    Memory: is being prepared\n");
+	else if (i->locked == i->lockable)
+		out_puts(out, "    Memory: locked\n");
+	else if (!why)
+		out_printf(out, "    Memory: is being locked: %" PRIu64 " of %" PRIu64 " MiB\n",
+			   i->locked >> 20, DIV_ROUND_UP(i->lockable, MiB(1)));
+	else if (i->locked)
+		out_printf(out,
+			   "    Memory: locked in part: %" PRIu64 " of %" PRIu64 " MiB, because %s\n",
+			   i->locked >> 20, DIV_ROUND_UP(i->lockable, MiB(1)), why);
+	else
+		out_printf(out, "    Memory: not locked: %s\n", why);
+}
+
 /* Its size, when that has changed or does, and whether its memory stays where it is. */
 static void size_lines(struct adm_out *out, const struct cache_info *i)
 {
@@ -116,15 +136,7 @@ static void size_lines(struct adm_out *out, const struct cache_info *i)
 		out_puts(out, "\n");
 		break;
 	}
-	if (i->preparing)
-		out_puts(out, "    Memory: is being prepared\n");
-	else if (i->lock_err)
-		out_printf(out,
-			   "    Memory: %" PRIu64 " MiB locked, the rest may be swapped out: %s "
-			   "(see LimitMEMLOCK, ulimit -l)\n",
-			   i->locked >> 20, strerror(-i->lock_err));
-	else
-		out_puts(out, "    Memory: locked\n");
+	lock_line(out, i);
 }
 
 /* What an earlier process had left. */

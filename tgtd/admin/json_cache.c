@@ -55,7 +55,8 @@ static void set_size(json_t *doc, const struct cache_info *i)
 	doc_set(doc, "resize", resize);
 	doc_set_bool(memory, "preparing", i->preparing);
 	doc_set_int(memory, "locked", i->locked);
-	doc_set_text(memory, "error", i->lock_err ? strerror(-i->lock_err) : NULL);
+	doc_set_int(memory, "to_be_locked", i->lockable);
+	doc_set_text(memory, "error", cache_lock_why(i));
 	doc_set(doc, "memory", memory);
 }
 

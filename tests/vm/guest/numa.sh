@@ -95,6 +95,20 @@ bound_memory() {
 		}' "/proc/$(tgtd_worker)/numa_maps"
 }
 
+# Private memory that is bound to nothing, as what is counted is: what the cache has of each partition would be such
+# if somebody forgot to bind it. What is left is threads' own (heaps, stacks, slots of counters), a few pages each.
+unbound_memory() {
+	awk '$2 == "default" && / anon=/ && !/ (file=|heap|stack)/ {
+			n = 0
+			for (i = 3; i <= NF; i++)
+				if ($i ~ /^anon=/) n = substr($i, 6) + 0
+			all += n
+			if (n >= 16) printf "%d pages at %s\n", n, $1
+			if (n > most) most = n
+		}
+		END {printf "%d pages are bound to no node, %d of them in one place\n", all, most}' "/proc/$(tgtd_worker)/numa_maps"
+}
+
 # Worker n and the thread of each LU that asked for node n run on its CPU alone, and LUN 1's on some one.
 threads() {
 	tgtd_threads | tee /run/threads
@@ -214,6 +228,7 @@ step 'pages of each arena on its node (numa_maps)' arenas_by_numa_maps
 step 'pages of each arena on its node (move_pages)' arenas_by_move_pages
 step 'data and index of each node on it, as the cache says' said_by_the_cache
 step 'private memory on the nodes that it is bound to (numa_maps)' bound_memory
+step 'no large memory of the cache that is bound to none (numa_maps)' unbound_memory
 step 'threads of nodes and LUs on their nodes' threads
 need 'all of the LU read into the cache' read_all
 step 'its blocks spread evenly, within 2 %' even

@@ -34,6 +34,7 @@ struct asked {
 
 static struct budget_sum sum;
 static struct acct_book book;
+static uint8_t book_memory[ACCT_BOOK_BYTES] cacheline_aligned;
 static struct one stores[STORES];
 static struct asked asked[REQS];
 static uint32_t dirty_of[STORES][SESSIONS]; /* what blocks would say */
@@ -46,7 +47,8 @@ static void init(unsigned nstores)
 	sum.block_shift = 12;
 	sum.parts = 1;
 	memset(dirty_of, 0, sizeof(dirty_of));
-	ck_assert_int_eq(acct_book_init(&book, BLOCKS), 0);
+	memset(book_memory, 0, sizeof(book_memory));
+	acct_book_init(&book, BLOCKS, book_memory);
 	for (unsigned i = 0; i < nstores; i++) {
 		memset(&stores[i], 0, sizeof(stores[i]));
 		budget_init(&stores[i].budget, &sum);
@@ -63,7 +65,6 @@ static void fini(unsigned nstores)
 		ck_assert_uint_eq(stores[i].store.accounts, 0);
 		budget_fini(&stores[i].budget);
 	}
-	acct_book_fini(&book);
 	clock_fake_off();
 }
 

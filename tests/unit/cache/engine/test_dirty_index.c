@@ -44,13 +44,26 @@ static uint32_t draw(uint32_t n)
 	return (uint32_t)((rng >> 33) % n);
 }
 
+static struct node_heap *heap;
+
+static void index_init(uint32_t words)
+{
+	void *space;
+
+	heap = node_heap_create(NULL, -1, 0, NULL);
+	ck_assert_ptr_nonnull(heap);
+	space = node_heap_reserve(heap, dirty_index_space(words), true);
+	ck_assert_ptr_nonnull(space);
+	ck_assert_int_eq(dirty_index_init(&x, heap, space, words, words), 0);
+}
+
 START_TEST(model)
 {
 	uint32_t count = 0, words;
 
 	/* As many words as there are keys at most: exactly enough. */
 	words = DEVS * (BLOCKS / 64 + 1);
-	ck_assert_int_eq(dirty_index_init(&x, words, words), 0);
+	index_init(words);
 	memset(in, 0, sizeof(in));
 	for (unsigned k = 0; k < 200000; k++) {
 		uint16_t dev = (uint16_t)draw(DEVS);
@@ -78,7 +91,7 @@ START_TEST(model)
 	/* All words are free again. */
 	for (uint32_t i = 0; i < words; i++)
 		ck_assert(dirty_index_set(&x, 1, i * 64ull));
-	dirty_index_fini(&x);
+	node_heap_destroy(heap);
 }
 END_TEST
 
@@ -98,14 +111,14 @@ START_TEST(no_order_makes_it_deep)
 {
 	enum { MANY = 100000 };
 
-	ck_assert_int_eq(dirty_index_init(&x, MANY, MANY), 0);
+	index_init(MANY);
 	for (uint32_t i = 0; i < MANY; i++)
 		dirty_index_set(&x, 1, (uint64_t)i << 20);
 	ck_assert_uint_le(depth_of(x.root), 80); /* 2 ln(n) is 23, the deepest one of some 40 */
 	for (uint32_t i = 0; i < MANY; i += 2)
 		dirty_index_clear(&x, 1, (uint64_t)i << 20);
 	ck_assert_uint_le(depth_of(x.root), 80);
-	dirty_index_fini(&x);
+	node_heap_destroy(heap);
 }
 END_TEST
 

@@ -36,6 +36,11 @@ int mlock(const void *at, size_t len)
 	return 0;
 }
 
+int mlock2(const void *at, size_t len, unsigned flags)
+{
+	return 0;
+}
+
 uint64_t arena_memory_available(void)
 {
 	return GiB(1024);

@@ -81,6 +81,7 @@ static struct block_priv *priv;
 static uint64_t maps[N + 10];
 static struct partition p;
 static struct arena arena;
+static struct node_heap *heap;
 
 static void setup(void)
 {
@@ -90,8 +91,18 @@ static void setup(void)
 	memset(hdr, 0, (N + 10) * sizeof(*hdr));
 	for (uint32_t i = 0; i < N + 10; i++)
 		hdr[i].index = i;
+	heap = node_heap_create(NULL, -1, KiB(64), NULL);
+	ck_assert_ptr_nonnull(heap);
+	const struct part_memory mem = {
+		.heap = heap,
+		.words = node_heap_reserve(heap, dirty_index_space(N), true),
+		.book = node_heap_reserve(heap, ACCT_BOOK_BYTES, true),
+		.room = N,
+	};
+	ck_assert_ptr_nonnull(mem.words);
+	ck_assert_ptr_nonnull(mem.book);
 	ck_assert_int_eq(
-		part_init(&p, 3, hdr, priv, maps, 1, &(struct part_run){ 5, N }, 1, N, NULL), 0);
+		part_init(&p, 3, hdr, priv, maps, 1, &(struct part_run){ 5, N }, 1, &mem), 0);
 	part_free_all(&p);
 	ck_assert_uint_eq(p.count[BLOCK_FREE], N);
 }
@@ -99,6 +110,7 @@ static void setup(void)
 static void teardown(void)
 {
 	part_fini(&p);
+	node_heap_destroy(heap);
 	free(priv);
 	free(hdr);
 	arena_by_id[0] = NULL;

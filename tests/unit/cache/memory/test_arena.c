@@ -199,6 +199,7 @@ static void *may_return(void *may)
 START_TEST(memory_is_prepared_with_a_share_of_the_processors)
 {
 	struct arena_conf c = conf(4096, 40960);
+	struct mem_locks locks;
 	pthread_t thread;
 	struct arena *a;
 	bool may = false;
@@ -210,7 +211,8 @@ START_TEST(memory_is_prepared_with_a_share_of_the_processors)
 		return;
 	}
 	c.prefault = true;
-	c.lock = true;
+	mem_locks_init(&locks, "test");
+	c.locks = &locks;
 	calls = in_background = 0;
 	a = arena_create(&c);
 	ck_assert_ptr_nonnull(a);
@@ -219,6 +221,7 @@ START_TEST(memory_is_prepared_with_a_share_of_the_processors)
 	ck_assert_uint_gt(calls, 4);
 	ck_assert_uint_eq(in_background, 0);
 	arena_destroy(a);
+	mem_locks_fini(&locks);
 }
 END_TEST
 

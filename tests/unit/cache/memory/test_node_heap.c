@@ -11,7 +11,7 @@ START_TEST(pieces_are_apart_and_zero)
 {
 	static const size_t sizes[] = { 1, 64, 65, 4096, 100000, 3 << 20, 5 };
 	uint8_t *piece[200];
-	struct node_heap *h = node_heap_create(NULL, -1, KiB(8));
+	struct node_heap *h = node_heap_create(NULL, -1, KiB(8), NULL);
 
 	ck_assert_ptr_nonnull(h);
 	for (unsigned i = 0; i < ARRAY_SIZE(piece); i++) {
@@ -52,7 +52,7 @@ START_TEST(its_pages_are_told)
 	struct node_heap *h;
 
 	ck_assert_int_eq(topology_detect(&topo, ""), 0);
-	h = node_heap_create(&topo, (int)topo.nnodes - 1, MiB(4));
+	h = node_heap_create(&topo, (int)topo.nnodes - 1, MiB(4), NULL);
 	ck_assert_ptr_nonnull(h);
 	node_heap_where(h, &w);
 	ck_assert_uint_ge(w.bytes, MiB(4));
