@@ -75,6 +75,7 @@ struct cache_node {
 	void *words, *books;	/* of all partitions: dirty indexes', accounts' */
 	uint32_t nparts;
 	uint32_t part_blocks;	/* of each partition now, all runs together */
+	uint32_t there;		/* of these so many of each have memory, see resize.c; its own */
 	uint32_t index_blocks;	/* for so many each partition's hash was made */
 	/* The runs of its partitions (struct part_run): partition i's of run r begins at
 	 * first + i * each. Written by who changes the size. An arena index is of the run
@@ -249,7 +250,7 @@ void on_worker(struct cache *c, struct loop *loop, void (*fn)(void *arg), void *
 int node_index_new(struct cache *c, struct cache_node *n, uint32_t blocks) must_check;
 
 /* ---- resize.c -------------------------------------------------------------------------------- */
-/* All nodes are there. 0 or -ENOMEM. */
+/* All nodes are there. 0 or -errno. */
 int resize_init(struct cache *c) must_check;
 /* Ends a change of size, finished or not. Before any node goes. */
 void resize_fini(struct cache *c);

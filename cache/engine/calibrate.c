@@ -125,10 +125,11 @@ static __attribute__((noinline, no_sanitize("thread"))) void copy_run(uint8_t *t
 #endif
 }
 
-/* MB/s at which this thread copies runs of blocks out of @a. */
+/* MB/s at which this thread copies runs of blocks out of @a: of those that have memory. */
 static uint32_t copy_speed(struct calibration *k, const struct arena *a)
 {
-	const uint64_t runs = ((uint64_t)a->nblocks << a->block_shift) / RUN_BYTES;
+	const uint32_t blocks = arena_failed(a) ? arena_there(a, 0) : a->nblocks;
+	const uint64_t runs = ((uint64_t)blocks << a->block_shift) / RUN_BYTES;
 	uint64_t rng = 88172645463325252ull, start = clock_now_ns(), bytes = 0, ns = 0;
 
 	while (runs && bytes < bytes_worth(a) && ns < PAIR_NS && !calibration_stopped(k)) {

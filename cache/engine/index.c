@@ -72,10 +72,23 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	return 0;
 }
 
-/* (Nobody waits for the lock as yet. But all bounds hold, so that those who check them need no
- * exception.) */
 void part_free_all(struct partition *p)
 {
+	part_free_first(p, p->nblocks);
+}
+
+/* (Nobody waits for the lock as yet. But all bounds hold, so that those who check them need no
+ * exception.) */
+void part_free_first(struct partition *p, uint32_t n)
+{
+	leaf_lock(&p->lock);
+	if (n < p->nblocks) {
+		ASSERT(p->nruns == 1);
+		p->leaving = p->first + n;
+		p->nleaving = p->nblocks - n;
+		part_limits(p, n);
+	}
+	leaf_unlock(&p->lock);
 	for (uint32_t end = p->nblocks, first; end; end = first) { /* the lowest is taken first */
 		first = end > LEAF_VISITS ? end - LEAF_VISITS : 0;
 		for (uint32_t k = first; k < end; k++) { /* memory comes now: not with a lock */

@@ -175,7 +175,8 @@ struct partition {
 	struct cache_node *node;
 	struct cache_redo *redo;   /* in the arena: what must not be half done (layout.h) */
 	struct part_run run[PART_RUNS];
-	/* Blocks [leaving, leaving + nleaving) are to go: who is free does. */
+	/* Blocks [leaving, leaving + nleaving) are to go: who is free does. Or they have not come
+	 * yet: they have no memory so far (resize.c). */
 	uint32_t leaving, nleaving;
 	uint64_t old_table;	   /* buckets from @old_next on still lie there; 0: none */
 	uint32_t old_next;
@@ -413,6 +414,14 @@ int part_init(struct partition *p, uint32_t id, struct block *hdr, struct block_
 	      const struct part_memory *mem) must_check;
 /* Then: all of them are free. */
 void part_free_all(struct partition *p);
+/* The same of the first @n of its first run, which has them all. The others are not there yet: they
+ * are to come, from the lowest on, by resize_step_there(). */
+void part_free_first(struct partition *p, uint32_t n);
+/* So many blocks it may count on. Lock held; without it a guess. */
+static inline uint32_t part_stays(const struct partition *p)
+{
+	return p->nblocks - p->nleaving;
+}
 /* What of it depends on its size: made for @nblocks by a thread that may block, from @heap; then
  * taken by part_take_index(). 0 or -ENOMEM. */
 struct part_index {

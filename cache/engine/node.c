@@ -66,6 +66,11 @@ static struct arena_conf arena_for(const struct cache *c, struct cache_node *n,
 		.room = ALIGN_UP(n->nparts * n->part_blocks * plan->room, MiB(2) / KiB(4)),
 		.piece = piece_of(n, conf, plan),
 		.locks = &n->locks,
+		.parts = n->nparts,
+		/* What the largest request needs, as resize_check() has it. */
+		.first = (uint32_t)ALIGN_UP(cache_part_least(c->max_len, conf->block),
+					    (uint64_t)c->share[n->index]),
+		.at_once = conf->stepped,
 		.extra = part_map_stride(c->geo.words) * (uint32_t)sizeof(uint64_t),
 		.prefault = true,
 		.lazy = conf->scarce,
@@ -154,7 +159,7 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 	p->redo = (void *)(n->arena->tail + says->redo_off + (size_t)i * says->redo_size);
 	c->part[id] = p;
 	if (!found)
-		part_free_all(p);
+		part_free_first(p, arena_there(n->arena, i));
 	return 0;
 }
 

@@ -15,6 +15,11 @@
  *              is looked at again. When all have gone, adapters and the system get the memory.
  *
  * Another target takes the place of the first at any time. What was to go then stays.
+ *
+ * At the start it is much the same. The first blocks of each partition have memory, the others get
+ * it in the background (arena_there()), and are given out when they have it. What has none is as what
+ * is to go, and limits are those of what is there. If memory runs out, that part goes: the cache is
+ * so much smaller, and says so. Nothing has depended on it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +49,8 @@ struct cache_resize {
 	enum cache_resizing what;
 	char why[128];
 	/* Of who does it: */
+	bool losing;	  /* those that go have got no memory: cache_node.there stay */
+	bool lost;	  /* that is over, or nobody has to: it is for once */
 	bool leaving;	  /* blocks are to go: some of ... */
 	uint64_t stays;	  /* ... what each share has beyond so many */
 	uint64_t step_ns; /* when the last of them began to go */
@@ -337,7 +344,7 @@ static uint64_t shrink_eased(const struct cache_resize *r, uint64_t less, uint64
 /* What is to go next, in each partition of @n: not more than its last run has (shrink_begin()). */
 static uint32_t node_leaving(const struct cache_resize *r, const struct cache_node *n)
 {
-	return node_above(n, r->stays);
+	return r->losing ? n->part_blocks - n->there : node_above(n, r->stays);
 }
 
 /* @fn of what is to go of each partition. How many blocks cannot go yet. */
@@ -454,6 +461,135 @@ static bool settle(struct cache_resize *r)
 	return done;
 }
 
+/* ---- memory that comes after the start ------------------------------------------------------- */
+
+/* What can be counted on, bytes. */
+static uint64_t bytes_there(const struct cache *c)
+{
+	uint64_t blocks = 0;
+
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		blocks += (uint64_t)c->node[i].nparts * c->node[i].there;
+	return blocks << c->geo.block_shift;
+}
+
+/* Blocks of @n that have got their memory are given out. */
+static void node_comes(struct cache_node *n)
+{
+	uint32_t least = n->part_blocks;
+
+	for (uint32_t i = 0; i < n->nparts; i++) {
+		struct partition *p = &n->parts[i];
+		const uint32_t there = p->nleaving ? arena_there(n->arena, i) : part_stays(p);
+		struct part_step s = { .p = p, .first = p->leaving, .n = there - part_stays(p) };
+
+		while (s.at < s.n)
+			resize_on_part(n, i, resize_step_there, &s);
+		if (s.n)
+			recount(n, i);
+		least = MIN(least, part_stays(p));
+	}
+	n->there = least;
+}
+
+static void all_come(struct cache *c)
+{
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		node_comes(&c->node[i]);
+	resize_budgets(c, bytes_there(c));
+}
+
+static bool all_ready(const struct cache *c)
+{
+	for (uint32_t i = 0; i < c->nnodes; i++)
+		if (!arena_ready(c->node[i].arena))
+			return false;
+	return true;
+}
+
+/* How many blocks of partition @i of @n have memory before the first that has none. */
+static uint32_t part_has(const struct cache_node *n, uint32_t i)
+{
+	const struct partition *p = &n->parts[i];
+	uint32_t all = 0, has;
+
+	for (uint32_t r = 0; r < p->nruns; r++) {
+		has = arena_has(n->arena, p->run[r].first, p->run[r].have);
+		all += has;
+		if (has < p->run[r].have)
+			break;
+	}
+	return all;
+}
+
+/* Memory has run out: each partition of @n can have so many blocks. What an earlier process had left
+ * may lack some anywhere: what is behind that moves, or goes, as far as the last run reaches, and no
+ * further than the largest request allows. */
+static uint32_t node_has(const struct cache_node *n)
+{
+	const struct cache *c = n->cache;
+	const uint32_t share = node_share(n);
+	const uint64_t least = cache_part_least(c->max_len, 1u << c->geo.block_shift);
+	uint32_t has = n->there;
+
+	for (uint32_t i = 0; i < n->nparts; i++)
+		has = MIN(has, part_has(n, i));
+	has = has / share * share;
+	has = MAX(has, (uint32_t)MIN(ALIGN_UP(least, (uint64_t)share), (uint64_t)n->there));
+	return MAX(has, n->part_blocks - last_have(n));
+}
+
+/* What has got no memory is to go, as if a smaller size had been asked for; the part of it that has
+ * been given to nobody at once. False: nothing is missing. */
+static bool lose_begin(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+	bool any = false;
+
+	r->losing = false;
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		struct cache_node *n = &c->node[i];
+
+		if (arena_failed(n->arena) && !c->scarce)
+			n->there = node_has(n);
+		any |= n->there < n->part_blocks;
+	}
+	if (!any)
+		return false;
+	pthread_mutex_lock(&r->lock);
+	if (r->what != CACHE_GROWING && r->what != CACHE_SHRINKING)
+		r->began_ns = clock_now_ns();
+	r->what = CACHE_SHRINKING;
+	pthread_mutex_unlock(&r->lock);
+	r->losing = r->leaving = true;
+	resize_budgets(c, bytes_there(c));
+	leaving_step(r, resize_step_begin_leaving);
+	return true;
+}
+
+/* All of it has gone. */
+static void lose_end(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+	int err = 0;
+
+	for (uint32_t k = 0; k < c->nnodes; k++) {
+		const struct cache_node *n = &c->node[k];
+
+		err = err ? err : arena_failed(n->arena);
+		for (uint32_t i = 0; i < n->nparts; i++) /* what is left has memory */
+			for (uint32_t j = 0; j < n->parts[i].nruns; j++)
+				arena_lock(n->arena, n->parts[i].run[j].first,
+					   n->parts[i].run[j].have);
+	}
+	r->losing = false;
+	r->lost = true;
+	resize_budgets(c, cache_blocks(c) << c->geo.block_shift);
+	/* (A smaller one may have been asked for meanwhile, and that there is.) */
+	if (r->seen > share_least(c))
+		(void)fails(r, err, "memory ran out while it was prepared");
+}
+
 static void set_what(struct cache_resize *r, enum cache_resizing what, uint64_t waits_for)
 {
 	pthread_mutex_lock(&r->lock);
@@ -477,7 +613,7 @@ static bool resize_some(struct cache_resize *r)
 	pthread_mutex_unlock(&r->lock);
 	if (over)
 		return false;
-	if (r->leaving && target > r->stays) {
+	if (r->leaving && !r->losing && target > r->stays) {
 		shrink_cancel(r);
 	} else if (r->leaving) {
 		stuck = leaving_step(r, resize_step_leave);
@@ -490,6 +626,8 @@ static bool resize_some(struct cache_resize *r)
 		for (uint32_t i = 0; i < c->nnodes; i++)
 			node_shrinks(r, &c->node[i]);
 		r->leaving = false;
+		if (r->losing)
+			lose_end(r);
 	} else if (target < share_most(c)) {
 		stuck = shrink_begin(r, target);
 		set_what(r, CACHE_SHRINKING, stuck);
@@ -507,6 +645,40 @@ static bool resize_some(struct cache_resize *r)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* It is to stop. */
+static bool told_to_stop(struct cache_resize *r)
+{
+	pthread_mutex_lock(&r->lock);
+	const bool stop = r->stop;
+	pthread_mutex_unlock(&r->lock);
+	return stop;
+}
+
+/* Gives out what gets its memory, until there is no more to come. False: it is to stop, or there is
+ * nothing else to be done. */
+static bool wait_there(struct cache_resize *r)
+{
+	struct cache *c = r->cache;
+	bool ready, more = false;
+
+	do {
+		ready = all_ready(c);
+		all_come(c);
+		if (told_to_stop(r))
+			return false;
+		if (!ready)
+			nanosleep(&(struct timespec){ .tv_nsec = 10 * (long)NSEC_PER_MSEC }, NULL);
+	} while (!ready);
+	for (uint32_t i = 0; i < c->nnodes && !r->lost; i++)
+		more |= arena_failed(c->node[i].arena) != 0;
+	pthread_mutex_lock(&r->lock);
+	more |= r->what == CACHE_GROWING || r->what == CACHE_SHRINKING;
+	if (!more)
+		r->running = false;
+	pthread_mutex_unlock(&r->lock);
+	return more;
+}
+
 /* Waits until nothing else works on the arenas' memory. False: it is to stop. */
 static bool wait_ready(struct cache_resize *r)
 {
@@ -517,13 +689,9 @@ static bool wait_ready(struct cache_resize *r)
 		pthread_mutex_lock(&c->affinity_lock);
 		ready = c->affinity.measured != CACHE_MEASURING;
 		pthread_mutex_unlock(&c->affinity_lock);
-		for (uint32_t i = 0; i < c->nnodes; i++)
-			ready &= arena_ready(c->node[i].arena);
 		if (!ready)
 			nanosleep(&(struct timespec){ .tv_nsec = 10 * (long)NSEC_PER_MSEC }, NULL);
-		pthread_mutex_lock(&r->lock);
-		stop = r->stop;
-		pthread_mutex_unlock(&r->lock);
+		stop = told_to_stop(r);
 	}
 	for (uint32_t i = 0; i < c->nnodes && !stop; i++)
 		arena_settle(c->node[i].arena);
@@ -553,8 +721,10 @@ static void *resize_thread(void *arg)
 	bool more = true;
 
 	thread_guard(THREAD_BLOCKING);
-	if (!wait_ready(r))
+	if (!wait_there(r) || !wait_ready(r))
 		return NULL;
+	if (!r->lost && !lose_begin(r))
+		r->lost = true;
 	while (more) {
 		while (resize_some(r))
 			if (r->pause)
@@ -584,9 +754,30 @@ bool cache_resize_step(struct cache *c)
 	return more;
 }
 
+/* The lock is held; the thread of an earlier change has ended. 0 or -errno. */
+static int start_thread(struct cache_resize *r)
+{
+	sigset_t before;
+	int err;
+
+	if (r->thread)
+		pthread_join(r->thread, NULL);
+	r->thread = 0;
+	thread_block_signals(&before);
+	err = pthread_create(&r->thread, NULL, resize_thread, r);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err) {
+		r->thread = 0;
+		return -err;
+	}
+	pthread_setname_np(r->thread, "cache-resize");
+	return 0;
+}
+
 int resize_init(struct cache *c)
 {
 	struct cache_resize *r = calloc(1, sizeof(*r));
+	int rc = 0;
 
 	if (!r)
 		return -ENOMEM;
@@ -595,7 +786,21 @@ int resize_init(struct cache *c)
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->again, NULL);
 	c->resize = r;
-	return 0;
+	for (uint32_t i = 0; i < c->nnodes; i++) {
+		c->node[i].there = c->node[i].part_blocks;
+		for (uint32_t k = 0; k < c->node[i].nparts; k++)
+			c->node[i].there = MIN(c->node[i].there, part_stays(&c->node[i].parts[k]));
+	}
+	resize_budgets(c, bytes_there(c));
+	if (c->stepped || all_ready(c))
+		return 0;
+	/* Without a thread nobody would give out what comes. */
+	pthread_mutex_lock(&r->lock);
+	r->running = true;
+	rc = start_thread(r);
+	r->running = !rc;
+	pthread_mutex_unlock(&r->lock);
+	return rc;
 }
 
 void resize_fini(struct cache *c)
@@ -617,26 +822,6 @@ void resize_fini(struct cache *c)
 }
 
 /* ---- asked for, from any thread -------------------------------------------------------------- */
-
-/* The lock is held; the thread of an earlier change has ended. 0 or -errno. */
-static int start_thread(struct cache_resize *r)
-{
-	sigset_t before;
-	int err;
-
-	if (r->thread)
-		pthread_join(r->thread, NULL);
-	r->thread = 0;
-	thread_block_signals(&before);
-	err = pthread_create(&r->thread, NULL, resize_thread, r);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err) {
-		r->thread = 0;
-		return -err;
-	}
-	pthread_setname_np(r->thread, "cache-resize");
-	return 0;
-}
 
 int resize_to(struct cache *c, uint64_t size, char *err, size_t err_len)
 {

@@ -141,6 +141,27 @@ void resize_step_stay(struct part_step *s)
 		part_wake_again(p);
 }
 
+/* (In ascending order, so that they are neighbours of what is there.) */
+void resize_step_there(struct part_step *s)
+{
+	struct partition *p = s->p;
+	uint32_t n = 0;
+
+	leaf_lock(&p->lock);
+	for (; s->at < s->n && n < LEAF_VISITS; s->at++, n++) {
+		ASSERT(p->nleaving && p->leaving == s->first + s->at);
+		p->leaving++;
+		p->nleaving--;
+		part_put_free(p, &p->hdr[s->first + s->at]);
+	}
+	leaf_visit(&p->lock, n);
+	if (s->at == s->n)
+		part_limits(p, part_stays(p));
+	leaf_unlock(&p->lock);
+	if (s->at == s->n)
+		part_wake_again(p);
+}
+
 /* Blocks that have their memory, and that nobody has used yet, come. */
 void resize_step_come(struct part_step *s)
 {

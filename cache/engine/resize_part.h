@@ -45,6 +45,8 @@ void resize_step_begin_leaving(struct part_step *s);
 void resize_step_gone(struct part_step *s);
 /* They stay after all. */
 void resize_step_stay(struct part_step *s);
+/* The first of those that the partition has had no memory for have some now: they are free. */
+void resize_step_there(struct part_step *s);
 /* New ones are free from now on. */
 void resize_step_come(struct part_step *s);
 /* Not of blocks: the partition's accounts, from number @at on, follow its size. */

@@ -79,7 +79,7 @@ static bool doubt_block(struct cache_dev *dev, struct partition *p, struct block
 		return false;
 	/* A part stays for others: this store may never take anything again. */
 	if (b->state != BLOCK_DIRTY && b->state != BLOCK_FLUSHING &&
-	    part_unclean(p) >= p->nblocks - p->nblocks / PART_KEPT) {
+	    part_unclean(p) >= part_stays(p) - part_stays(p) / PART_KEPT) {
 		dev_left(dev, bp->written);
 		return false;
 	}

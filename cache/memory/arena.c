@@ -494,11 +494,6 @@ uint32_t arena_has(const struct arena *a, uint32_t first, uint32_t n)
 	return (uint32_t)MIN((uint64_t)(hole - from) >> a->block_shift, (uint64_t)n);
 }
 
-void arena_stop(struct arena *a)
-{
-	arena_prepare_stop(&impl(a)->prepare);
-}
-
 void arena_where(struct arena *a, struct mem_where *w)
 {
 	arena_prepare_where(&impl(a)->prepare, w);
@@ -656,6 +651,19 @@ static void parts_of(const struct arena *a, uint32_t from, uint32_t n, bool out,
 		end = out ? ALIGN_UP(end, (uintptr_t)4096) : ALIGN_DOWN(end, (uintptr_t)4096);
 		r[i] = (struct arena_range){ (uint8_t *)start, end > start ? end - start : 0 };
 	}
+}
+
+void arena_lock(struct arena *a, uint32_t first, uint32_t n)
+{
+	struct arena_prepare *p = &impl(a)->prepare;
+	struct arena_range r[OF_BLOCKS];
+
+	BUG_ON(first > a->room || n > a->room - first || p->running);
+	parts_of(a, first, n, true, r);
+	for (unsigned i = 0; i < OF_BLOCKS - 1; i++) /* memos are, as they are touched */
+		arena_prepare_lock(p, r[i].at, r[i].len);
+	arena_prepare_lock(p, a->map, (size_t)((uint8_t *)a->hdr - (uint8_t *)a->map));
+	arena_prepare_lock(p, a->zero, (size_t)(a->data - a->zero));
 }
 
 /* Their memory is the system's again. */

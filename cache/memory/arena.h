@@ -122,6 +122,9 @@ void arena_shrink(struct arena *a, uint32_t from, uint32_t n);
 /* No thread gives the arena memory in the background any more: waits until what is there has it,
  * ends what would only be better (huge pages). A thread that may block. */
 void arena_settle(struct arena *a);
+/* Blocks [@first, @first + @n), which have memory, are locked, and what all blocks need: for what
+ * was not tried when memory had run out. The same thread as arena_grow(). */
+void arena_lock(struct arena *a, uint32_t first, uint32_t n);
 /* Looks again where all of it is, for arena_where(). The same thread as arena_grow(). */
 void arena_look(struct arena *a);
 /* Makes huge pages of the whole 2 MiB pieces of blocks [first, first+n), which should all have
@@ -141,9 +144,6 @@ uint32_t arena_there(const struct arena *a, uint32_t part);
 /* The same of blocks [@first, @first + n) of any arena, asked of the kernel: a system call. Where it
  * cannot tell: all. A thread that may block. */
 uint32_t arena_has(const struct arena *a, uint32_t first, uint32_t n);
-/* No thread gives it memory any more, nor locks it, whether that is done or not: it is about to be
- * destroyed, and so is who may have asked for it. A thread that may block. */
-void arena_stop(struct arena *a);
 /* Where its pages were when that was last looked at: after they got their memory, and after they
  * were joined to huge pages. No bytes: not yet. Any thread. */
 void arena_where(struct arena *a, struct mem_where *w);

@@ -95,18 +95,34 @@ bound_memory() {
 		}' "/proc/$(tgtd_worker)/numa_maps"
 }
 
-# Private memory that is bound to nothing, as what is counted is: what the cache has of each partition would be such
-# if somebody forgot to bind it. What is left is threads' own (heaps, stacks, slots of counters), a few pages each.
+# Private memory that is bound to no node, where there is much of it in one place: what the cache has of each
+# partition would be such if somebody forgot to bind it. Left out are stacks (behind a guard page), heaps of threads
+# (at a multiple of 64 MiB), and the program's own.
 unbound_memory() {
-	awk '$2 == "default" && / anon=/ && !/ (file=|heap|stack)/ {
-			n = 0
-			for (i = 3; i <= NF; i++)
-				if ($i ~ /^anon=/) n = substr($i, 6) + 0
-			all += n
-			if (n >= 16) printf "%d pages at %s\n", n, $1
-			if (n > most) most = n
-		}
-		END {printf "%d pages are bound to no node, %d of them in one place\n", all, most}' "/proc/$(tgtd_worker)/numa_maps"
+	python3 - "$(tgtd_worker)" <<-'END'
+		import re, sys
+		pid, left_out, guard_end, most, everything = sys.argv[1], set(), None, 128, 0
+		program = None
+		for line in open(f'/proc/{pid}/maps'):
+		    start, end, access, name = re.match(r'(\w+)-(\w+) (\S+) \S+ \S+ \S+ *(.*)', line).groups()
+		    if program is None:
+		        program = name
+		    if start == guard_end or int(start, 16) % (64 << 20) == 0 or name:
+		        left_out.add(int(start, 16))
+		    elif program:
+		        left_out.add(int(start, 16)) # behind its data
+		    program = name if name == program else ''
+		    guard_end = end if access.startswith('---') else None
+		for line in open(f'/proc/{pid}/numa_maps'):
+		    at, policy, *rest = line.split()
+		    anon = sum(int(f[5:]) for f in rest if f.startswith('anon='))
+		    if policy != 'default' or any(f.startswith('file=') for f in rest) or int(at, 16) in left_out or anon < 16:
+		        continue
+		    print(f'{anon} pages at {at}')
+		    everything += anon
+		print(f'{everything} pages are bound to no node, where there are many in one place; {most} may be')
+		sys.exit(everything > most)
+	END
 }
 
 # Worker n and the thread of each LU that asked for node n run on its CPU alone, and LUN 1's on some one.
@@ -228,7 +244,7 @@ step 'pages of each arena on its node (numa_maps)' arenas_by_numa_maps
 step 'pages of each arena on its node (move_pages)' arenas_by_move_pages
 step 'data and index of each node on it, as the cache says' said_by_the_cache
 step 'private memory on the nodes that it is bound to (numa_maps)' bound_memory
-step 'no large memory of the cache that is bound to none (numa_maps)' unbound_memory
+step 'no large private memory that is bound to none (numa_maps)' unbound_memory
 step 'threads of nodes and LUs on their nodes' threads
 need 'all of the LU read into the cache' read_all
 step 'its blocks spread evenly, within 2 %' even
