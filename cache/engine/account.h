@@ -97,8 +97,8 @@ struct acct_book {
 	uint16_t free, fresh;	   /* accounts: the first free one; those from here on never used */
 };
 
-/* What a book has its memory in: its buckets, and behind them its accounts, of which only those that
- * are used are ever touched. The first bytes are touched always. */
+/* What a book has its memory in: its buckets, and behind them its accounts, of which only those
+ * that are used are ever touched. The first bytes are touched always. */
 #define ACCT_BOOK_BYTES                                                                            \
 	ALIGN_UP(ACCT_BUCKETS * sizeof(uint16_t) + ACCT_MAX * sizeof(struct account), (size_t)4096)
 #define ACCT_BOOK_FIRST ((size_t)8192)

@@ -6,8 +6,8 @@
  * word at once; one elsewhere walks down some 2 ln(n) words.
  *
  * A word has a block of this partition at least, so as many words as the partition has blocks are
- * always enough, and nothing is ever allocated. The partition's lock guards all of it. Its memory is
- * the node's.
+ * always enough, and nothing is ever allocated. The partition's lock guards all of it. Its memory
+ * is the node's.
  */
 #ifndef CACHE_ENGINE_DIRTY_INDEX_H
 #define CACHE_ENGINE_DIRTY_INDEX_H

@@ -17,9 +17,9 @@
  * Another target takes the place of the first at any time. What was to go then stays.
  *
  * At the start it is much the same. The first blocks of each partition have memory, the others get
- * it in the background (arena_there()), and are given out when they have it. What has none is as what
- * is to go, and limits are those of what is there. If memory runs out, that part goes: the cache is
- * so much smaller, and says so. Nothing has depended on it.
+ * it in the background (arena_there()), and are given out when they have it. What has none is as
+ * what is to go, and limits are those of what is there. If memory runs out, that part goes: the
+ * cache is so much smaller, and says so. Nothing has depended on it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -508,13 +508,13 @@ static bool all_ready(const struct cache *c)
 }
 
 /* How many blocks of partition @i of @n have memory before the first that has none. */
-static uint32_t part_has(const struct cache_node *n, uint32_t i)
+static uint32_t part_backed(const struct cache_node *n, uint32_t i)
 {
 	const struct partition *p = &n->parts[i];
 	uint32_t all = 0, has;
 
 	for (uint32_t r = 0; r < p->nruns; r++) {
-		has = arena_has(n->arena, p->run[r].first, p->run[r].have);
+		has = arena_backed(n->arena, p->run[r].first, p->run[r].have);
 		all += has;
 		if (has < p->run[r].have)
 			break;
@@ -522,10 +522,10 @@ static uint32_t part_has(const struct cache_node *n, uint32_t i)
 	return all;
 }
 
-/* Memory has run out: each partition of @n can have so many blocks. What an earlier process had left
- * may lack some anywhere: what is behind that moves, or goes, as far as the last run reaches, and no
- * further than the largest request allows. */
-static uint32_t node_has(const struct cache_node *n)
+/* Memory has run out: each partition of @n can have so many blocks. What an earlier process had
+ * left may lack some anywhere: what is behind that moves, or goes, as far as the last run reaches,
+ * and no further than the largest request allows. */
+static uint32_t node_backed(const struct cache_node *n)
 {
 	const struct cache *c = n->cache;
 	const uint32_t share = node_share(n);
@@ -533,7 +533,7 @@ static uint32_t node_has(const struct cache_node *n)
 	uint32_t has = n->there;
 
 	for (uint32_t i = 0; i < n->nparts; i++)
-		has = MIN(has, part_has(n, i));
+		has = MIN(has, part_backed(n, i));
 	has = has / share * share;
 	has = MAX(has, (uint32_t)MIN(ALIGN_UP(least, (uint64_t)share), (uint64_t)n->there));
 	return MAX(has, n->part_blocks - last_have(n));
@@ -551,7 +551,7 @@ static bool lose_begin(struct cache_resize *r)
 		struct cache_node *n = &c->node[i];
 
 		if (arena_failed(n->arena) && !c->scarce)
-			n->there = node_has(n);
+			n->there = node_backed(n);
 		any |= n->there < n->part_blocks;
 	}
 	if (!any)
@@ -646,7 +646,7 @@ static bool resize_some(struct cache_resize *r)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* It is to stop. */
-static bool told_to_stop(struct cache_resize *r)
+static bool resize_stops(struct cache_resize *r)
 {
 	pthread_mutex_lock(&r->lock);
 	const bool stop = r->stop;
@@ -664,7 +664,7 @@ static bool wait_there(struct cache_resize *r)
 	do {
 		ready = all_ready(c);
 		all_come(c);
-		if (told_to_stop(r))
+		if (resize_stops(r))
 			return false;
 		if (!ready)
 			nanosleep(&(struct timespec){ .tv_nsec = 10 * (long)NSEC_PER_MSEC }, NULL);
@@ -691,7 +691,7 @@ static bool wait_ready(struct cache_resize *r)
 		pthread_mutex_unlock(&c->affinity_lock);
 		if (!ready)
 			nanosleep(&(struct timespec){ .tv_nsec = 10 * (long)NSEC_PER_MSEC }, NULL);
-		stop = told_to_stop(r);
+		stop = resize_stops(r);
 	}
 	for (uint32_t i = 0; i < c->nnodes && !stop; i++)
 		arena_settle(c->node[i].arena);

@@ -56,8 +56,8 @@ struct cache_info {
  * size. */
 void cache_get_info(struct cache *cache, struct cache_info *info);
 
-/* Why some of its memory is not locked: a clause, or NULL: all of it is, or will be in a moment. Any
- * thread; good until the next call there. */
+/* Why some of its memory is not locked: a clause, or NULL: all of it is, or will be in a moment.
+ * Any thread; good until the next call there. */
 const char *cache_lock_why(const struct cache_info *info);
 
 /* Where the memory of node @node (0 .. info.nodes - 1) is, when that was looked at last: blocks,

@@ -421,6 +421,7 @@ void arena_prepare_rest(struct arena_impl *im, const struct arena_conf *conf)
 		mem_locks_want(p->locks, p->range[i].at, p->range[i].len);
 	for (unsigned i = 0; i < p->nfill; i++)
 		more |= p->fill[i].done < p->fill[i].len;
+	p->waited = more && conf->parts;
 	p->huge = !conf->lazy && !im->huge && p->len >= HUGE_MIN &&
 		  ((uintptr_t)im->pub.map & (HUGE_PAGE - 1)) == 0;
 	if (p->huge || p->locks || more)
@@ -483,7 +484,7 @@ uint32_t arena_there(const struct arena *a, uint32_t part)
 				    a->block_shift));
 }
 
-uint32_t arena_has(const struct arena *a, uint32_t first, uint32_t n)
+uint32_t arena_backed(const struct arena *a, uint32_t first, uint32_t n)
 {
 	const struct arena_impl *im = container_of(a, struct arena_impl, pub);
 	const off_t from = (a->data - (uint8_t *)a->map) + ((off_t)first << a->block_shift);

@@ -141,9 +141,9 @@ int arena_failed(const struct arena *a);
 /* So many of the first blocks of part @part (arena_conf.parts) have their memory, and keep it. Any
  * thread. */
 uint32_t arena_there(const struct arena *a, uint32_t part);
-/* The same of blocks [@first, @first + n) of any arena, asked of the kernel: a system call. Where it
- * cannot tell: all. A thread that may block. */
-uint32_t arena_has(const struct arena *a, uint32_t first, uint32_t n);
+/* The same of blocks [@first, @first + n) of any arena, asked of the kernel: a system call. Where
+ * it cannot tell: all. A thread that may block. */
+uint32_t arena_backed(const struct arena *a, uint32_t first, uint32_t n);
 /* Where its pages were when that was last looked at: after they got their memory, and after they
  * were joined to huge pages. No bytes: not yet. Any thread. */
 void arena_where(struct arena *a, struct mem_where *w);

@@ -284,13 +284,23 @@ static void wait_a_while(struct arena_prepare *p)
 		nanosleep(&nap, NULL);
 }
 
-/* All that is to be done. */
-static void prepare_all(struct arena_prepare *p)
+/* From here on it leaves the processors to others. */
+static void prepare_idly(const struct arena_prepare *p)
+{
+	thread_background(true);
+	if (stopped(p)) /* it has been told to hurry before it was slow */
+		thread_background(false);
+}
+
+/* All that is to be done. @own: by a thread of its own. */
+static void prepare_all(struct arena_prepare *p, bool own)
 {
 	const uint64_t start = clock_now_ns();
 	size_t joined;
 	int err;
 
+	if (own && !p->waited)
+		prepare_idly(p);
 	longwork_begin(&p->work, "preparing memory of", p->len, "%s", p->name);
 	err = populate_all(p);
 	longwork_end(&p->work);
@@ -299,6 +309,8 @@ static void prepare_all(struct arena_prepare *p)
 			  p->len >> 20, strerror(-err));
 	atomic_store(&p->failed, err);
 	atomic_store(&p->ready, true);
+	if (own && p->waited)
+		prepare_idly(p);
 	if (!err && !stopped(p)) {
 		log_info("%s: %zu MiB of memory prepared in %.1f s", p->name, p->len >> 20,
 			 (double)(clock_now_ns() - start) / 1e9);
@@ -316,10 +328,7 @@ static void *prepare(void *arg)
 
 	thread_guard(THREAD_BLOCKING);
 	wait_a_while(p);
-	thread_background(true);
-	if (stopped(p)) /* it has been told to hurry before it was slow */
-		thread_background(false);
-	prepare_all(p);
+	prepare_all(p, true);
 	return NULL;
 }
 
@@ -336,7 +345,7 @@ void arena_prepare_start(struct arena_prepare *p)
 	if (err) {
 		log_warn("%s: no thread to prepare memory in the background: %s", p->name,
 			 strerror(err));
-		prepare_all(p);
+		prepare_all(p, false);
 		return;
 	}
 	pthread_setname_np(p->thread, "arena-prepare");

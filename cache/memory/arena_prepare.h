@@ -41,11 +41,12 @@ struct arena_prepare {
 	struct arena_range touched[2]; /* what has memory when it is touched: to be locked then */
 	bool huge;	    /* join plain pages to huge ones, where there are 2 MiB of them */
 	struct mem_locks *locks; /* all is to be kept from being swapped out; or NULL */
+	bool waited;	    /* somebody waits for what has no memory yet */
 	unsigned later_ms;  /* begin after so long: others have something to catch up with */
 	int os_node;	    /* where it should be, as mem_where_node() has it */
 	_Atomic bool running;
 	_Atomic bool stop;
-	_Atomic bool ready; /* nobody gives it memory any more: all of it has some, unless ->failed */
+	_Atomic bool ready; /* nobody gives it any more: all has some, unless ->failed */
 	_Atomic int failed; /* memory has run out: -errno; what of it has some says ->fill */
 	_Atomic bool locked; /* it has been tried to lock all of it */
 	pthread_t thread;
@@ -64,8 +65,9 @@ void arena_prepare_lock_all(struct arena_prepare *p, bool to_the_end);
 /* Makes the 2 MiB at @at, a multiple of that, one huge page; what has no memory
  * gets some. Any thread; blocks. */
 bool arena_join_one(uint8_t *at);
-/* Starts a thread of low priority that gives all of the mapping memory. Whoever touches a page
- * meanwhile gets it at once. If there can be no thread, all of it is done before this returns. */
+/* Starts a thread that gives all of the mapping memory, of low priority unless somebody waits for
+ * it. Whoever touches a page meanwhile gets it at once. If there can be no thread, all of it is
+ * done before this returns. */
 void arena_prepare_start(struct arena_prepare *p);
 /* Looks where the pages are, and says so in the log; for who starts no thread. Any thread;
  * blocks. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What of a node's memory is to stay in memory, and what of it the kernel has promised to keep there
- * (mlock(2)). Both are kept as sets of addresses, so that nothing counts twice and what goes is
- * known: what is said of it is true at any moment, however much a limit has left out.
+ * What of a node's memory is to stay in memory, and what of it the kernel has promised to keep
+ * there (mlock(2)). Both are kept as sets of addresses, so that nothing counts twice and what goes
+ * is known: what is said of it is true at any moment, however much a limit has left out.
  */
 #ifndef CACHE_MEMORY_LOCKED_H
 #define CACHE_MEMORY_LOCKED_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Private memory of one NUMA node, for what a look-up or a write touches and no later process needs:
- * locks, buckets, replacement, ghosts, dirty words, accounts. It is taken in pieces and given back as
- * a whole. It comes from a few mappings that are bound to the node, in huge pages where the kernel
- * gives them, and has its pages before it is handed out: who touches it first moves nothing. It is
- * kept from being swapped out, where that is asked for.
+ * Private memory of one NUMA node, for what a look-up or a write touches and no later process
+ * needs: locks, buckets, replacement, ghosts, dirty words, accounts. It is taken in pieces and
+ * given back as a whole. It comes from a few mappings that are bound to the node, in huge pages where
+ * the kernel gives them, and has its pages before it is handed out: who touches it first moves
+ * nothing. It is kept from being swapped out, where that is asked for.
  *
  * Everything of one heap is for one thread at a time.
  */
@@ -30,9 +30,9 @@ void *node_heap_take(struct node_heap *h, size_t bytes) must_check;
 /* Of what was taken without a heap; what is a heap's goes with it. NULL is nothing. */
 void node_heap_give(struct node_heap *h, void *p);
 /*
- * Address space for @bytes, at a multiple of a page; it becomes zeros by node_heap_populate(), or as
- * somebody touches it. @sparse: little of it, here and there, so not in huge pages. NULL with errno.
- * It goes with the heap.
+ * Address space for @bytes, at a multiple of a page; it becomes zeros by node_heap_populate(), or
+ * as somebody touches it. @sparse: little of it, here and there, so not in huge pages. NULL with
+ * errno. It goes with the heap.
  */
 void *node_heap_reserve(struct node_heap *h, size_t bytes, bool sparse) must_check;
 /* Bytes [from, to) behind @p, which lies in what node_heap_reserve() gave at a multiple of a page,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What is said of the cache's memory is so: whether it is locked, and how much of it, where the limits allow all of
-# it, some, or none.
+# it, some, or none. And where it runs out after the start the cache is so much smaller, and serves.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -72,4 +72,50 @@ is "it says that nothing is" grep -q '^not locked: .*LimitMEMLOCK' <<<"$(shown M
 is "JSON: nothing" test "$(memory_json locked)" = 0
 is "nothing is wrong in its log" no_report
 is "and it ends with 0" daemon_stop
+
+resize_failed() {
+	local tries
+	for tries in $(seq 600); do
+		[[ $(shown Resize) =~ ^failed\ at\ ([0-9]+)\ of\ 256\ MiB:\ memory\ ran\ out ]] && size=${BASH_REMATCH[1]} && return 0
+		sleep 0.1
+	done
+	adm --mode cache --op show
+	return 1
+}
+
+# 320 MiB, which is more than there is, written and found again.
+serves() {
+	truncate -s 320m "$dir/disk"
+	adm --op new --mode target --tid 1 -T iqn.2026-11.org.tgtd.test:memory && adm --op bind --mode target --tid 1 -I ALL &&
+		adm --op new --mode logicalunit --tid 1 --lun 1 --bstype aio --backing-store "$dir/disk" || return 1
+	timeout 200 python3 -B - "$port" iqn.2026-11.org.tgtd.test:memory <<-'PY'
+		import sys
+		sys.path.insert(0, 'tests/support')
+		from iscsi_peer import Peer
+		Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+		p = Peer(timeout=60).login().ready()
+		data = lambda at: bytes([at // 128 % 251 + 1]) * (128 * 512)
+		for at in range(0, 320 << 11, 128):
+		    p.out(p.write(at, 128, data(at)))
+		    assert p.wait_status(p.itt - 1)[1] == 0, 'a write failed'
+		for at in range(0, 320 << 11, 128):
+		    p.out(p.read(at, 128))
+		    assert p.wait_status(p.itt - 1) == (data(at), 0), 'wrong bytes at %d' % at
+		p.logout()
+	PY
+}
+
+size=0
+NO_MEMORY_PREPARE=$((40 << 20)) start --cache size=256m,nodes=0
+is "memory runs out: the daemon is up, and says at what size the cache stays" resize_failed
+is "what had its memory from the start is in it" test "$size" -ge 128
+is "it is not much more than that" test "$size" -le $((128 + 40))
+is "that is its size" test "$(shown Size)" = "$size MiB"
+is "an error in the log" grep -q 'error: cache-0: memory ran out while' "$dir/log"
+is "it comes to an end" settled
+is "all of what is left is locked" test "$(shown Memory)" = locked
+is "it serves" serves
+is "nobody has died" alive
+is "nothing is wrong in its log" no_report
+is "it ends with 0 then, too" daemon_stop
 exit $((failures > 0))

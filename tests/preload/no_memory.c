@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A machine that has less memory than was thought. Preloaded: the threads that prepare the memory of
- * arenas get NO_MEMORY_PREPARE bytes together, and then none. No more than NO_MEMORY_LOCK bytes are
- * locked. What is not set has no limit.
+ * A machine that has less memory than was thought. Preloaded: the threads that prepare the memory
+ * of arenas get NO_MEMORY_PREPARE bytes together, and then none. No more than NO_MEMORY_LOCK bytes
+ * are locked. What is not set has no limit.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

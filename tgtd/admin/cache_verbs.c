@@ -100,7 +100,8 @@ static void lock_line(struct adm_out *out, const struct cache_info *i)
 			   i->locked >> 20, DIV_ROUND_UP(i->lockable, MiB(1)));
 	else if (i->locked)
 		out_printf(out,
-			   "    Memory: locked in part: %" PRIu64 " of %" PRIu64 " MiB, because %s\n",
+			   "    Memory: locked in part: %" PRIu64 " of %" PRIu64
+			   " MiB, because %s\n",
 			   i->locked >> 20, DIV_ROUND_UP(i->lockable, MiB(1)), why);
 	else
 		out_printf(out, "    Memory: not locked: %s\n", why);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Memory that comes in the background, or does not: nobody is given a block before it has its memory,
- * and a cache whose memory runs out is so much smaller. Real threads; what the kernel gives to those
- * that prepare is up to the test.
+ * Memory that comes in the background, or does not: nobody is given a block before it has its
+ * memory, and a cache whose memory runs out is so much smaller. Real threads; what the kernel gives
+ * to those that prepare is up to the test.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -137,7 +137,7 @@ static void until_there(uint64_t bytes)
 	struct cache_stat s = stat_now();
 
 	for (unsigned ms = 0; in_use(&s) != bytes / KiB(4); ms++, s = stat_now()) {
-		ck_assert_msg(ms < 20000, "%llu of %llu MiB", (unsigned long long)in_use(&s) >> 8,
+		ck_assert_msg(ms < 100000, "%llu of %llu MiB", (unsigned long long)in_use(&s) >> 8,
 			      (unsigned long long)bytes >> 20);
 		usleep(1000);
 	}
@@ -148,7 +148,7 @@ static void until_over(void)
 	for (unsigned ms = 0; info_now().preparing || info_now().resizing == CACHE_SHRINKING ||
 			      info_now().locked != info_now().lockable;
 	     ms++) {
-		ck_assert_msg(ms < 20000, "%s, %d, %llu of %llu locked",
+		ck_assert_msg(ms < 100000, "%s, %d, %llu of %llu locked",
 			      info_now().preparing ? "prepares" : "ready", info_now().resizing,
 			      (unsigned long long)info_now().locked,
 			      (unsigned long long)info_now().lockable);
@@ -235,7 +235,7 @@ START_TEST(memory_runs_out)
 	ck_assert_uint_le(bt_shared_resident(), i.size + MiB(16));
 	ck_assert_int_eq(cache_update(cache, "size", "256m", err, sizeof(err)), 0);
 	until_there(MiB(256));
-	for (unsigned ms = 0; info_now().resizing != CACHE_RESIZE_DONE && ms < 20000; ms++)
+	for (unsigned ms = 0; info_now().resizing != CACHE_RESIZE_DONE && ms < 100000; ms++)
 		usleep(1000);
 	ck_assert_uint_eq(info_now().resizing, CACHE_RESIZE_DONE);
 	ck_assert_uint_eq(info_now().size, MiB(256));
@@ -264,8 +264,8 @@ START_TEST(another_size_meanwhile)
 }
 END_TEST
 
-/* A process that goes before all has come leaves a file in which some blocks have no memory. Who finds
- * it gets that, or goes on with what has some. */
+/* A process that goes before all has come leaves a file in which some blocks have no memory. Who
+ * finds it gets that, or goes on with what has some. */
 START_TEST(an_earlier_process_went_before)
 {
 	for (unsigned enough = 0; enough < 2; enough++) {
@@ -296,5 +296,5 @@ START_TEST(an_earlier_process_went_before)
 }
 END_TEST
 
-UNIT_MAIN("prepare", 120, no_block_before_its_memory, memory_runs_out, another_size_meanwhile,
+UNIT_MAIN("prepare", 600, no_block_before_its_memory, memory_runs_out, another_size_meanwhile,
 	  an_earlier_process_went_before)

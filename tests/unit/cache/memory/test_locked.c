@@ -8,7 +8,7 @@
 #include "tests/support/blktest.h"
 #include "tests/support/unit.h"
 
-/* ---- the kernel: which pages are locked, and how many more may be ----------------------------- */
+/* ---- the kernel: which pages are locked, and how many more may be --------------------------- */
 
 #define PAGES (1u << 20)
 static uint8_t is_locked[PAGES]; /* by page number, modulo */
@@ -221,7 +221,7 @@ END_TEST
 START_TEST(an_arena_is_locked)
 {
 	struct arena_conf c = { .name = "test", .node = -1, .block_size = 4096,
-				.nblocks = MiB(160) / 4096, .tail = MiB(1), .prefault = true };
+				.nblocks = MiB(136) / 4096, .tail = MiB(1), .prefault = true };
 	struct mem_locks l;
 	struct arena *a;
 
@@ -232,7 +232,7 @@ START_TEST(an_arena_is_locked)
 	ck_assert_ptr_nonnull(a);
 	/* (However fast that thread is.) */
 	look(&l);
-	ck_assert_uint_ge(wanted, MiB(160));
+	ck_assert_uint_ge(wanted, MiB(136));
 	ck_assert_uint_le(locked, locked_now(a->map, a->map_len) +
 					  locked_now(a->memo, a->room * sizeof(*a->memo)));
 	arena_settle(a);
@@ -248,5 +248,5 @@ START_TEST(an_arena_is_locked)
 }
 END_TEST
 
-UNIT_MAIN("locked", 60, sets_against_a_model, as_much_as_the_limit_allows, a_heap_is_locked,
+UNIT_MAIN("locked", 300, sets_against_a_model, as_much_as_the_limit_allows, a_heap_is_locked,
 	  an_arena_is_locked)
