@@ -2,9 +2,9 @@
 /*
  * Private memory of one NUMA node, for what a look-up or a write touches and no later process
  * needs: locks, buckets, replacement, ghosts, dirty words, accounts. It is taken in pieces and
- * given back as a whole. It comes from a few mappings that are bound to the node, in huge pages where
- * the kernel gives them, and has its pages before it is handed out: who touches it first moves
- * nothing. It is kept from being swapped out, where that is asked for.
+ * given back as a whole. It comes from a few mappings that are bound to the node, in huge pages
+ * where the kernel gives them, and has its pages before it is handed out: who touches it first
+ * moves nothing. It is kept from being swapped out, where that is asked for.
  *
  * Everything of one heap is for one thread at a time.
  */
