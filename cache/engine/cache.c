@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The cache as a whole: the tables of its stages and of what a cached device can do. */
 #include "cache/engine/attach_impl.h"
+#include "cache/engine/cut.h"
 #include "cache/engine/io_impl.h"
 #include "events/pool.h"
 
@@ -30,6 +31,12 @@ static op_stage_fn *const stages[OP_STAGES] = {
 	[OP_EXCL_HIDE] = stage_excl,
 	[OP_EXCL_LOWER] = stage_excl,
 	[OP_EXCL_DROP] = stage_excl,
+	[OP_CUT_WAIT] = stage_cut,
+	[OP_CUT_DRAIN] = stage_cut,
+	[OP_CUT_MIRROR] = stage_cut,
+	[OP_CUT_DROP] = stage_cut,
+	[OP_CUT_LAST] = stage_cut,
+	[OP_CUT_OVER] = stage_cut,
 };
 
 /* ---- start and end --------------------------------------------------------------------------- */
@@ -443,13 +450,22 @@ static int cache_space(struct blk *blk, uint64_t *left)
 	return blk_space(blk->lower, left, &shared);
 }
 
+/* The stores have looked: how much of it may be used now? */
+static void take_over_size(struct blk *blk)
+{
+	struct cache_dev *dev = cache_dev_of(blk);
+	const uint64_t may = cut_size(dev, cache_blk_of(blk), atomic_load(&dev->lower->size));
+
+	atomic_store(&blk->size, MIN(may, atomic_load(&blk->lower->size)));
+}
+
 static int cache_resize(struct blk *blk)
 {
 	struct blk *common = cache_dev_of(blk)->lower;
 	int err = blk_resize(blk->lower);
 	if (!err && common != blk->lower)
 		err = blk_resize(common);
-	atomic_store(&blk->size, atomic_load(&blk->lower->size));
+	take_over_size(blk);
 	return err;
 }
 
@@ -459,7 +475,7 @@ static int cache_refresh(struct blk *blk)
 	int err = blk_refresh(blk->lower);
 	if (!err && common != blk->lower)
 		err = blk_refresh(common);
-	atomic_store(&blk->size, atomic_load(&blk->lower->size));
+	take_over_size(blk);
 	if (!err)
 		stable_trust(cache_dev_of(blk));
 	return err;

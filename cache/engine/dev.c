@@ -3,6 +3,7 @@
  * A device of the cache: one for each store that is open, however many have opened it. It comes
  * with its first opener and goes with its last.
  */
+#include "cache/engine/cut.h"
 #include "cache/engine/mirror_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
@@ -99,6 +100,7 @@ static int dev_begin(struct cache *c, struct cache_dev *dev, struct blk *lower)
 	if (dev_flush_init(dev, &n->flush[node_worker(n, dev->number)]) < 0)
 		return -ENOMEM;
 	dev->lower = lower;
+	atomic_store(&dev->end, atomic_load(&lower->size));
 	sieve_init(&dev->sieve, lower->caps & BLK_CAP_ROTATIONAL);
 	if (list_linked(&dev->link)) {
 		list_del(&dev->link);
@@ -205,6 +207,9 @@ int dev_enter(struct cache *c, struct cache_blk *cb, struct blk *lower)
 		record_adopt(dev, lower);
 		/* From here on a worker may use it: for the SYNC of an earlier process's record. */
 		record_enter(dev, cb);
+		const uint64_t may = cut_size(dev, cb, atomic_load(&dev->lower->size));
+
+		cb->blk.size = MIN(may, atomic_load(&lower->size));
 		if (dev_any_dirty(dev)) /* an earlier process's */
 			flusher_wake(dev, true);
 	}
@@ -268,7 +273,7 @@ static void detach_idle(void *arg)
 	struct cache_dev *dev = arg;
 	dev->flush.idle = dev->flush.pace.out == 0 && !atomic_load(&dev->flush.disowned) &&
 			  !atomic_load_explicit(&dev->budget.reads, memory_order_acquire) &&
-			  !sync_group_busy(&dev->syncs) && record_quiet(dev) &&
+			  !sync_group_busy(&dev->syncs) && record_quiet(dev) && cut_quiet(dev) &&
 			  (!dev->mirror || mirror_all_quiet(dev->mirror));
 	if (dev->flush.idle)
 		list_del(&dev->flush.link);

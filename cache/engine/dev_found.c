@@ -4,6 +4,7 @@
  * cache.unopened, and have no lower device: nothing is read or written for them, and their dirty
  * blocks stay.
  */
+#include "cache/engine/cut.h"
 #include "cache/engine/io_impl.h"
 #include "cache/engine/layout.h"
 #include "cache/engine/reclaim_impl.h"
@@ -42,50 +43,11 @@ bool dev_found_holds(void *cache, const char *store_id)
 
 /* ---- the store has become smaller ------------------------------------------------------------ */
 
-struct cut {
-	uint64_t sectors; /* of the store */
-	uint64_t lost;	  /* blocks that were dirty beyond */
-};
-
-/* Nothing of @b is dirty any more. */
-static void becomes_clean(struct cache_dev *dev, struct partition *p, struct block *b)
-{
-	dirty_del(dev, p, b);
-	dirty_gone(dev, p, b->block);
-	part_set_state(p, b, BLOCK_FLUSHING);
-	part_set_state(p, b, BLOCK_CLEAN);
-	policy_admit(&p->policy, b);
-}
-
-static void cut_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg)
-{
-	const uint32_t sectors = dev->cache->geo.sectors;
-	const uint64_t first = b->block * sectors;
-	uint64_t *valid = block_valid(p, b), *dirty = block_dirty(p, b);
-	struct cut *cut = arg;
-	const uint32_t from = first < cut->sectors ? (uint32_t)(cut->sectors - first) : 0;
-	const bool was_dirty = b->state == BLOCK_DIRTY;
-
-	if (from >= sectors)
-		return;
-	cut->lost += sector_map_any(dirty, from, sectors);
-	sector_map_clear(dirty, from, sectors);
-	arena_order();
-	sector_map_clear(valid, from, sectors);
-	if (was_dirty && sector_map_empty(dirty, p->map_words))
-		becomes_clean(dev, p, b);
-	if (!sector_map_empty(valid, p->map_words))
-		return;
-	policy_forget(&p->policy, b);
-	index_remove(p, b);
-	part_drop(p, b);
-}
-
 void dev_found_cut(struct cache_dev *dev, uint64_t size)
 {
 	const uint32_t shift = dev->cache->geo.block_shift;
 	const struct span beyond = { size >> shift, UINT64_MAX, 0, 0 };
-	struct cut cut = { .sectors = size >> SECTOR_SHIFT };
+	struct cut_walk cut = { .sectors = size >> SECTOR_SHIFT };
 	struct span_walk w;
 
 	if (atomic_load(&dev->found_end) <= size >> shift)

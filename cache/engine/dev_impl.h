@@ -109,6 +109,27 @@ struct dev_record {
 	struct blk_req sync;
 };
 
+/* What is behind the end of a store goes. */
+struct cut_walk {
+	uint64_t sectors; /* of the store */
+	uint64_t lost;	  /* blocks that were dirty behind */
+};
+
+/* The store has become smaller: cut.c. */
+struct dev_cut {
+	struct leaf_lock lock; /* of dev->end, active, again, grows, shell; of no longer busy */
+	_Atomic bool busy;     /* msg, timer or req are in use */
+	bool active;	       /* something may still be behind the end */
+	bool again;	       /* it has become smaller again since req began */
+	bool grows;	       /* it is larger by now, which waits until that is over */
+	struct cache_blk *shell; /* the opener who has said so */
+	struct loop_msg msg;
+	/* The worker's loop only. */
+	struct timer timer;
+	struct blk_req req;
+	struct cut_walk walk;
+};
+
 struct cache_dev {
 	struct cache *cache;
 	uint64_t identity;
@@ -147,6 +168,9 @@ struct cache_dev {
 		struct offload_lane lane;
 	} doubt;
 	struct dev_record record;
+	/* Where its store ends, in bytes, see cut.c. Read under a partition lock by who commits,
+	 * together with nexcl. */
+	_Atomic uint64_t end;
 	/* Ranges that DISCARD and ZERO own while they are at work: nobody fills, commits or flushes
 	 * in them. nexcl is read under a partition lock (see excl_blocks()). */
 	uint32_t nexcl;
@@ -162,6 +186,7 @@ struct cache_dev {
 	} io[IO_SORTS];
 	uint64_t failing_until_ns; /* atomic: write-back has failed lately; 0: it has not */
 	bool has_budget;	   /* ->budget is one of the cache's */
+	struct dev_cut cut;
 	struct cache_mirror *mirror; /* or NULL; changes while nobody is at work: mirror_dev.c */
 };
 
@@ -209,6 +234,13 @@ static inline struct dev_part *dev_in(const struct cache_dev *dev, uint32_t id)
 static inline struct partition *dev_part(const struct cache_dev *dev, uint64_t block)
 {
 	return dev->cache->part[cache_map_part(&dev->cache->map, dev->map_offset, block)];
+}
+
+/* Does the store go as far as that request? Under a partition lock of its range: who does not see
+ * that it has ended before has committed by the time that what is behind goes. */
+static inline bool dev_goes_to(const struct cache_dev *dev, const struct blk_req *req)
+{
+	return req->offset + req->len <= atomic_load_explicit(&dev->end, memory_order_relaxed);
 }
 
 /* ---- ranges of blocks ------------------------------------------------------------------------ */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* A device of the cache, before anybody has it open and after the last has closed it. */
+#include "cache/engine/cut.h"
 #include "cache/engine/io_impl.h"
 #include "cache/engine/layout.h"
 
@@ -38,6 +39,7 @@ void dev_free(struct cache_dev *dev)
 		dev_flush_fini(dev);
 	sync_group_fini(&dev->syncs);
 	record_fini(dev);
+	cut_fini(dev);
 	if (dev->has_budget)
 		budget_fini(&dev->budget);
 	for (uint32_t i = 0; i < dev->cache->nnodes; i++)
@@ -95,6 +97,7 @@ struct cache_dev *dev_make(struct cache *c, uint16_t number, uint64_t identity, 
 	readahead_init(&dev->readahead);
 	stable_init(dev);
 	record_init(dev);
+	cut_init(dev);
 	for (uint32_t i = 0; i < c->nnodes && !rc; i++)
 		rc = own_node(dev, &c->node[i]);
 	dev->dirty_parts = calloc((c->nparts + 63) / 64, sizeof(*dev->dirty_parts));

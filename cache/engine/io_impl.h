@@ -112,6 +112,18 @@ void excl_no_pins(struct cache_dev *dev, struct cache_io *excl);
  * @req waits for nothing any more, which it is not yet told. On its loop. */
 bool excl_disown(struct cache_dev *dev, struct blk_req *req) must_check;
 
+/* ---- range.c: what is left in such a range. Within a pass of @req, which owns it ------------- */
+/* DONE: nothing is in flight there, or pinned. MORE: nothing as far as it has looked, from where
+ * the walk of @excl is on; what it has looked at stays so, since nobody begins anything there.
+ * WAIT: @req waits, and it begins anew. */
+enum drained { DRAIN_DONE, DRAIN_MORE, DRAIN_WAIT };
+enum drained range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
+			 const struct span *s) must_check;
+/* True: the mirror keeps nothing of the range. Else what is dirty of it is written back, and @req
+ * waits. */
+bool range_mirror_leaves(struct cache_mirror *m, struct blk_req *req,
+			 const struct span *s) must_check;
+
 /* ---- fill.c ---------------------------------------------------------------------------------- */
 /* Pins every key of @r, indexing those that are not. QUEUED: @req waits for blocks. BLOCKED: a
  * DISCARD or ZERO owns part of it. */

@@ -10,6 +10,8 @@
  *   eviction  leaves blocks that the mirror keeps
  *   DISCARD, ZERO, atomic writes  write back what the mirror keeps of their range, own the range,
  *             and wait until it keeps nothing of it: then the store alone is the truth
+ *   another end  has what the mirror keeps behind it forgotten, and writes back what it keeps of
+ *             the last block. Then what is behind leaves the cache
  *
  * Blocks of the mirror are those of the cache, of 64 sectors (32 KiB) at most.
  *
@@ -63,6 +65,10 @@ struct cache_mirror_ops {
 	 * that it keeps, or UINT64_MAX: it cannot say which. If so, then cache_mirror_room()
 	 * follows when that may be otherwise. */
 	bool (*any)(void *arg, uint64_t first, uint64_t end, uint64_t *block);
+	/* The device ends before block @end, and nothing changes behind it any more. What is kept
+	 * there is of no use to anybody. 0: nothing is, here or elsewhere; -EAGAIN: not yet:
+	 * cache_mirror_room(), and it is asked again. */
+	int (*cut)(void *arg, uint64_t end);
 	/* A write's critical section is over. Is what is written answered only after the store has
 	 * it? Then it is written at once. */
 	bool (*committed)(void *arg);

@@ -108,6 +108,8 @@ void cache_mirror_end(struct cache_mirror *m)
 {
 	struct cache_dev *dev = m->dev;
 
+	/* What is cut meanwhile (cut.c) does not wait for it any more. */
+	cache_mirror_fail(m, -ENODEV);
 	on_worker(dev->cache, dev->flush.worker->loop, all_ends, m);
 	dev_flush_stop(dev);
 	dev->mirror = NULL;

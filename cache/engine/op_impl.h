@@ -27,6 +27,12 @@ enum op_stage {
 	OP_EXCL_HIDE,  /* then what is clean there leaves the cache */
 	OP_EXCL_LOWER, /* then the lower device */
 	OP_EXCL_DROP,  /* then its blocks leave the cache */
+	OP_CUT_WAIT,   /* a store has become smaller: earlier exclusive ranges first */
+	OP_CUT_DRAIN,  /* then I/O in flight behind its end */
+	OP_CUT_MIRROR, /* then what a mirror keeps there */
+	OP_CUT_DROP,   /* then blocks leave the cache */
+	OP_CUT_LAST,   /* then what a mirror keeps of the last one */
+	OP_CUT_OVER,
 	OP_STAGES
 };
 

@@ -50,17 +50,11 @@ static void drain_part(struct cache_dev *dev, struct partition *p, const struct 
 	d->busy |= io_join_first(dev, p, d->req, &m);
 }
 
-enum drained { DRAIN_DONE, DRAIN_MORE, DRAIN_WAIT };
-
-/*
- * DONE: nothing is in flight, pinned, or dirty over an edge. MORE: nothing as far as it has looked;
- * what it has looked at stays so, since nobody begins anything in the range. Within a pass of @req.
- */
-static enum drained range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
-				const struct span *s)
+enum drained range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
+			 const struct span *s)
 {
 	struct drain d = { .req = req };
-	bool more = false, clean = true;
+	bool more = false;
 
 	excl_await_pins(dev, excl);
 	span_parts(dev, s, drain_part, &d);
@@ -76,8 +70,17 @@ static enum drained range_drain(struct cache_dev *dev, struct blk_req *req, stru
 		span_walk_init(&excl->walk, dev, s);
 		return DRAIN_WAIT;
 	}
-	if (more)
-		return DRAIN_MORE;
+	return more ? DRAIN_MORE : DRAIN_DONE;
+}
+
+/* The same, and nothing is dirty that is not of the range, or must not be lost. */
+static enum drained excl_drain(struct cache_dev *dev, struct blk_req *req, const struct span *s)
+{
+	const enum drained drained = range_drain(dev, req, req->drv, s);
+	bool clean = true;
+
+	if (drained != DRAIN_DONE)
+		return drained;
 	if (req->op == BLK_WRITE)
 		return flush_pass(dev, req, s->first, s->end, UINT64_MAX, true) ? DRAIN_DONE :
 										  DRAIN_WAIT;
@@ -166,8 +169,7 @@ static void touch_part(struct cache_dev *dev, struct partition *p, const struct 
 	leaf_unlock(&p->lock);
 }
 
-/* Within a pass of @req: true when the mirror keeps nothing of the range. Else it waits. */
-static bool mirror_leaves(struct cache_mirror *m, struct blk_req *req, const struct span *s)
+bool range_mirror_leaves(struct cache_mirror *m, struct blk_req *req, const struct span *s)
 {
 	struct cache_io *excl = req->drv;
 	const uint64_t rooms = mirror_rooms(m);
@@ -276,12 +278,12 @@ bool stage_excl(struct blk_req *req)
 		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end))
 			op->stage = OP_EXCL_MIRROR;
 		if (op->stage == OP_EXCL_MIRROR &&
-		    (!dev->mirror || mirror_leaves(dev->mirror, req, &s))) {
+		    (!dev->mirror || range_mirror_leaves(dev->mirror, req, &s))) {
 			op->stage = OP_EXCL_DRAIN;
 			span_walk_init(&((struct cache_io *)req->drv)->walk, dev, &s);
 		}
 		if (op->stage == OP_EXCL_DRAIN) {
-			enum drained drained = range_drain(dev, req, req->drv, &s);
+			enum drained drained = excl_drain(dev, req, &s);
 
 			more = drained == DRAIN_MORE;
 			if (drained == DRAIN_DONE) {

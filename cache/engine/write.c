@@ -518,7 +518,8 @@ bool stage_commit(struct blk_req *req)
 		lockset_lock(&ls);
 		how = cache_how(req->blk);
 		bool stopped = unlikely(how) && record_stops(req, how);
-		bool blocked = stopped || excl_blocks(dev, r.first, r.n);
+		const bool beyond = unlikely(!dev_goes_to(dev, req));
+		bool blocked = stopped || beyond || excl_blocks(dev, r.first, r.n);
 		if (!blocked && unlikely(how & HOW_MIRROR)) {
 			rooms = mirror_rooms(dev->mirror);
 			rc = mirror_admits(dev->mirror, &r, &gen);
@@ -531,6 +532,8 @@ bool stage_commit(struct blk_req *req)
 		lockset_unlock(&ls);
 		if (!blocked)
 			break;
+		if (beyond)
+			return commit_fails(req, f, -ERANGE);
 		if (!commit_waits(dev, req, how, stopped, rc, &r, rooms))
 			return commit_fails(req, f, rc && rc != -EAGAIN ? rc : -EIO);
 		if (!op_pass_end(req))
@@ -591,7 +594,8 @@ bool cache_write_fast(struct blk *blk, struct blk_req *req, const uint8_t *data)
 		return false;
 	if (unlikely(!leaf_trylock(&p->lock)))
 		return false;
-	if (likely(!cache_how(blk)) && likely(!excl_blocks(dev, block, 1)))
+	if (likely(!cache_how(blk)) && likely(!excl_blocks(dev, block, 1)) &&
+	    likely(dev_goes_to(dev, req)))
 		b = index_find_hashed(p, hash, dev->identity, block);
 	if (b && b->state == BLOCK_DIRTY && !block_priv(p, b)->io && block_unseen(b)) {
 		policy_hit(&p->policy, hash, b);
@@ -738,7 +742,7 @@ bool stage_caw(struct blk_req *req)
 	struct cache_op *op = op_of(req);
 	struct unheard unheard = { 0 };
 	struct lockset ls;
-	bool much = false, stopped = false, hidden = false;
+	bool much = false, stopped = false, hidden = false, beyond = false;
 	uint64_t rooms = 0, gen = 0;
 	uint8_t how = cache_how(req->blk);
 	int rc = 0;
@@ -767,7 +771,8 @@ bool stage_caw(struct blk_req *req)
 			lockset_lock(&ls);
 			how = cache_how(req->blk);
 			hidden = unlikely(how & HOW_MIRROR) && mirror_hides(dev, &r);
-			if (excl_blocks(dev, r.first, r.n))
+			beyond = unlikely(!dev_goes_to(dev, req));
+			if (beyond || excl_blocks(dev, r.first, r.n))
 				got = FILL_BLOCKED;
 			else if (likely(!hidden))
 				same = compare_range(dev, &r, f);
@@ -783,9 +788,11 @@ bool stage_caw(struct blk_req *req)
 				mirror_committed(dev->mirror, &r);
 			lockset_unlock(&ls);
 		}
-		if (unlikely(stopped || rc || (hidden && got == FILL_COMPLETE))) {
+		if (unlikely(beyond || stopped || rc || (hidden && got == FILL_COMPLETE))) {
 			/* Compared again afterwards. */
-			if (hidden)
+			if (beyond)
+				op->error = -ERANGE;
+			else if (hidden)
 				(void)mirror_shown(dev->mirror, req, &r);
 			else if (!commit_waits(dev, req, how, stopped, rc, &r, rooms))
 				op->error = rc && rc != -EAGAIN ? rc : -EIO;

@@ -16,6 +16,7 @@
 #define OUTS (2 * MIRROR_WINDOW + 8)
 #define SAYS 8
 #define SECTOR_LOG 9
+#define CUT_COOKIE 1
 
 struct lu_out {
 	unsigned peer, channel;
@@ -52,6 +53,8 @@ struct mirror_lu {
 	struct lu_out *out;	/* [OUTS], a ring */
 	unsigned outs, first;
 	unsigned lost; /* frames to this peer + 1 were too many: its link is as good as down */
+	enum lu_cut { CUT_NONE, CUT_ASKED, CUT_OVER } cut; /* at @cut_end: of the only order */
+	uint64_t cut_end;
 	/* The loop's. */
 	struct lu_notes pages[2];
 	struct loop_deferred deferred;
@@ -116,6 +119,16 @@ static void rules_order(void *arg, uint64_t cookie)
 	BUG("an order that nobody has given"); /* the cache has no use for them (mirror.h there) */
 }
 
+/* The only one that it gives: the peer has nothing behind the end any more. */
+static void rules_cut(void *arg, uint64_t cookie)
+{
+	struct mirror_lu *lu = arg;
+
+	BUG_ON(cookie != CUT_COOKIE || lu->cut != CUT_ASKED);
+	lu->cut = CUT_OVER;
+	lu->notes->room = true;
+}
+
 static void rules_group(void *arg, uint64_t cookie, uint64_t gen)
 {
 	rules_order(arg, cookie);
@@ -139,7 +152,7 @@ static const struct mirror_owner_ops rules_ops = {
 	.room = rules_room,
 	.zero_held = rules_order,
 	.group_held = rules_group,
-	.zero_done = rules_order,
+	.zero_done = rules_cut,
 	.say = rules_say,
 };
 
@@ -389,6 +402,29 @@ static bool hook_any(void *arg, uint64_t first, uint64_t end, uint64_t *block)
 	return any;
 }
 
+/* (One that was asked for and not waited for is waited for by the next one. It has forgotten less
+ * than that needs, or more: what it needs is asked for again.) */
+static int hook_cut(void *arg, uint64_t end)
+{
+	struct mirror_lu *lu = arg;
+
+	leaf_lock(&lu->lock);
+	if (lu->cut == CUT_OVER && lu->cut_end != end)
+		lu->cut = CUT_NONE;
+	if (lu->cut == CUT_NONE) {
+		lu->cut = CUT_ASKED;
+		lu->cut_end = end;
+		if (mirror_owner_cut(lu->rules, end, CUT_COOKIE, now_ns()))
+			lu->cut = CUT_NONE; /* later: there will be room */
+	}
+	const bool over = lu->cut == CUT_OVER;
+	if (over)
+		lu->cut = CUT_NONE;
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+	return over ? 0 : -EAGAIN;
+}
+
 static bool hook_committed(void *arg)
 {
 	struct mirror_lu *lu = arg;
@@ -410,6 +446,7 @@ static const struct cache_mirror_ops hooks = {
 	.found = hook_found,
 	.stored = hook_stored,
 	.any = hook_any,
+	.cut = hook_cut,
 };
 
 /* ---- for callers ----------------------------------------------------------------------------- */

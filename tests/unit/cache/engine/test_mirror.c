@@ -24,9 +24,10 @@ static uint8_t buf[MiB(2)], got[MiB(1)];
 /* ---- the mirror that the test plays ---------------------------------------------------------- */
 static struct {
 	uint64_t newest, gen[BLOCKS], safe[BLOCKS], stored[BLOCKS], map[BLOCKS], found[BLOCKS];
-	bool kept[BLOCKS], full, through, quick, asked_any;
+	bool kept[BLOCKS], full, through, quick, asked_any, forgets;
 	int found_rc;
-	unsigned writes, founds;
+	uint64_t cut_end;
+	unsigned writes, founds, cuts;
 } fake;
 
 static int fake_write(void *arg, const struct cache_change *w, uint64_t *gen)
@@ -97,6 +98,17 @@ static bool fake_any(void *arg, uint64_t first, uint64_t end, uint64_t *block)
 	return false;
 }
 
+static int fake_cut(void *arg, uint64_t end)
+{
+	fake.cuts++;
+	fake.cut_end = end;
+	if (!fake.forgets)
+		return -EAGAIN;
+	for (uint64_t b = end; b < BLOCKS; b++)
+		fake.kept[b] = false;
+	return 0;
+}
+
 static bool fake_committed(void *arg)
 {
 	return fake.through;
@@ -111,6 +123,7 @@ static const struct cache_mirror_ops fake_ops = {
 	.found = fake_found,
 	.stored = fake_stored,
 	.any = fake_any,
+	.cut = fake_cut,
 	.committed = fake_committed,
 };
 
@@ -758,6 +771,62 @@ START_TEST(test_found)
 }
 END_TEST
 
+/* The store becomes smaller, and larger again. What the mirror has behind the end is forgotten
+ * first, since its frames may want the data; and what it keeps of the last block, which goes on
+ * behind the end, is written back. Not before the device is larger. */
+START_TEST(test_cut)
+{
+	uint8_t block[BLOCK];
+
+	begin(SMALL);
+	put_block(998, 1);
+	put_block(999, 2);
+	put_block(1000, 3);
+	put_block(3000, 4);
+	all_acked();
+	settle();
+	atomic_store(&disk->blk.size, 999 * BLOCK + 512);
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	atomic_store(&disk->blk.size, MiB(16));
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	for (int i = 0; i < 10; i++)
+		settle();
+	ck_assert_uint_gt(fake.cuts, 0);
+	ck_assert_uint_eq(fake.cut_end, 1000);
+	ck_assert(cache_mirror_copy(mirror, 1000, 0xff, block));
+	ck_assert(cache_mirror_copy(mirror, 999, 0xff, block));
+	ck_assert_uint_eq(atomic_load(&t.blk->size), 999 * BLOCK + 512);
+	if (_i) { /* or it has failed */
+		cache_mirror_fail(mirror, -ENODEV);
+		for (int i = 0; i < 200; i++)
+			loop_step(t.loop, 1);
+	} else {
+		fake.forgets = true;
+		cache_mirror_room(mirror);
+		for (int i = 0; i < 10; i++)
+			settle();
+		ck_assert_uint_ge(fake.stored[999], fake.gen[999]);
+		ck_assert_uint_eq(fake.stored[1000], 0);
+		ck_assert_uint_eq(fake.stored[998], 0);
+		ck_assert_int_eq(disk->data[999 * BLOCK], 2);
+		ck_assert_int_eq(disk->data[999 * BLOCK + 512], 0);
+		ck_assert_int_eq(blk_resize(t.blk), 0);
+		ck_assert_uint_eq(atomic_load(&t.blk->size), 999 * BLOCK + 512);
+		forgotten(999);
+		settle();
+	}
+	ck_assert(!cache_mirror_copy(mirror, 1000, 1, block));
+	ck_assert(!cache_mirror_copy(mirror, 3000, 1, block));
+	ck_assert(!cache_mirror_copy(mirror, 999, 0xff, block));
+	ck_assert(cache_mirror_copy(mirror, 998, 0xff, block));
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	ck_assert_uint_eq(atomic_load(&t.blk->size), MiB(16));
+	if (!_i)
+		ck_assert(is_all(get(1000 * BLOCK, BLOCK), 0));
+	end();
+}
+END_TEST
+
 START_TEST(test_large_blocks)
 {
 	open_cache("size=16m,block=64k");
@@ -846,5 +915,5 @@ UNIT_TABLE("mirror", 60, { test_answered_when_safe }, { test_said_is_said },
 	   { test_not_shown_before }, { test_shown_again_after_the_end }, { test_fua_read_waits },
 	   { test_stored }, { test_stored_as_a_whole }, { test_store_fails }, { test_kept },
 	   { test_copy }, { test_discard, 2 }, { test_discard_of_what_is_not_kept },
-	   { test_compare_and_write }, { test_fails }, { test_found }, { test_large_blocks },
-	   { test_resize, 2 }, { test_shared })
+	   { test_compare_and_write }, { test_fails }, { test_found }, { test_cut, 2 },
+	   { test_large_blocks }, { test_resize, 2 }, { test_shared })
