@@ -12,7 +12,8 @@
  *   drop    blocks behind the end leave the cache; of one that reaches over it a part stays, and is
  *           dirty as before
  *   last    that one is written back, if the mirror keeps it: what the peer has of it goes on
- *           behind the end. Then the range is given back
+ *           behind the end. Frames of it may still be under way, so only then the rest of it goes,
+ *           and the range is given back
  *
  * Until that is over the device stays as small as it was in between, also when its store is larger
  * by then. Its openers are told afterwards, as if the store had just grown.
@@ -55,7 +56,8 @@ void cut_page(struct cache_dev *dev, struct partition *p, struct block *b, void 
 	cut->lost += sector_map_any(dirty, from, sectors);
 	sector_map_clear(dirty, from, sectors);
 	arena_order();
-	sector_map_clear(valid, from, sectors);
+	if (!from || !cut->last_stays)
+		sector_map_clear(valid, from, sectors);
 	/* If it could not be written, then for the sake of what is gone. */
 	block_priv(p, b)->run = block_priv(p, b)->fails = 0;
 	if (was_dirty && sector_map_empty(dirty, p->map_words))
@@ -101,12 +103,34 @@ static bool mirror_forgets(struct cache_mirror *m, struct blk_req *req, const st
 	return false;
 }
 
-/* The same of the block in which the store ends. */
+/* The same of the block in which the store ends, if there is one. When nothing of it is dirty the
+ * store has all that it still has: perhaps only what is behind the end has changed. */
 static bool mirror_leaves_last(struct cache_mirror *m, struct blk_req *req, const struct span *s)
 {
-	const struct span last = { s->first, s->first + 1, 0, s->tail };
+	const uint64_t rooms = m ? mirror_rooms(m) : 0;
+	uint64_t block;
 
-	return !m || atomic_load(&m->failed) || !s->head || range_mirror_leaves(m, req, &last);
+	if (!m || atomic_load(&m->failed) || !s->head ||
+	    !m->ops->any(m->arg, s->first, s->first + 1, &block))
+		return true;
+	if (!flush_pass(m->dev, req, s->first, s->first + 1, UINT64_MAX, true))
+		return false;
+	if (block == s->first)
+		m->ops->stored(m->arg, s->first, m->ops->newest(m->arg));
+	mirror_await_room(m, req, rooms);
+	return false;
+}
+
+/* And then the rest of it goes. */
+static void trim_last(struct cache_dev *dev, const struct span *s)
+{
+	const struct span last = { s->first, s->first + 1, 0, s->tail };
+	struct span_walk w;
+
+	dev->cut.walk.last_stays = false;
+	span_walk_init(&w, dev, &last);
+	while (span_walk_step(dev, &w, cut_page, &dev->cut.walk))
+		;
 }
 
 /* Within a pass of @req, which owns @s. True: there is more to be done at once. */
@@ -136,8 +160,10 @@ static bool cut_some(struct cache_dev *dev, struct blk_req *req, const struct sp
 		if (!more)
 			op->stage = OP_CUT_LAST;
 	}
-	if (op->stage == OP_CUT_LAST && mirror_leaves_last(dev->mirror, req, s))
+	if (op->stage == OP_CUT_LAST && mirror_leaves_last(dev->mirror, req, s)) {
+		trim_last(dev, s);
 		op->stage = OP_CUT_OVER;
+	}
 	return more;
 }
 
@@ -243,23 +269,33 @@ static void cut_done(struct blk_req *req)
 		cut_again(dev);
 }
 
+/* What is behind the end by now. The lock is held. */
+static void cut_prepare(struct cache_dev *dev)
+{
+	struct blk_req *req = &dev->cut.req;
+
+	dev->cut.again = false;
+	req->blk = &dev->cut.shell->blk;
+	req->offset = atomic_load(&dev->end);
+	req->len = UINT64_MAX - req->offset;
+	req->op = BLK_DISCARD;
+	req->flags = 0;
+	req->status = 0;
+	req->drv = NULL;
+}
+
 static void cut_begin(struct cache_dev *dev)
 {
 	struct dev_cut *cut = &dev->cut;
 	struct blk_req *req = &cut->req;
 
 	leaf_lock(&cut->lock);
-	cut->again = false;
-	req->blk = &cut->shell->blk;
-	req->offset = atomic_load(&dev->end);
+	if (!req->drv)
+		cut_prepare(dev);
 	leaf_unlock(&cut->lock);
-	req->len = UINT64_MAX - req->offset;
-	req->op = BLK_DISCARD;
-	req->flags = 0;
-	req->status = 0;
-	req->drv = NULL;
 	req->home = loop_current();
 	req->done = cut_done;
+	cut->walk.last_stays = dev->mirror != NULL;
 	cut->walk.sectors = req->offset >> SECTOR_SHIFT;
 	op_begin(req, OP_CUT_WAIT);
 	if (stage_cut(req))
@@ -305,6 +341,8 @@ uint64_t cut_size(struct cache_dev *dev, struct cache_blk *cb, uint64_t size)
 		cut->active = true;
 		cut->again = !begins;
 		cut->grows = false;
+		if (begins)
+			cut_prepare(dev);
 	} else if (cut->active) {
 		cut->grows = size > end;
 		size = end;
@@ -312,7 +350,11 @@ uint64_t cut_size(struct cache_dev *dev, struct cache_blk *cb, uint64_t size)
 		atomic_store(&dev->end, size);
 	}
 	leaf_unlock(&cut->lock);
-	if (begins)
+	if (begins) {
+		/* At once, if there is a descriptor: a SYNC that comes now waits, and does not try
+		 * to write what cannot be written. */
+		(void)!excl_enter(dev, &cut->req);
 		cut_again(dev);
+	}
 	return size;
 }

@@ -119,10 +119,6 @@ bool excl_disown(struct cache_dev *dev, struct blk_req *req) must_check;
 enum drained { DRAIN_DONE, DRAIN_MORE, DRAIN_WAIT };
 enum drained range_drain(struct cache_dev *dev, struct blk_req *req, struct cache_io *excl,
 			 const struct span *s) must_check;
-/* True: the mirror keeps nothing of the range. Else what is dirty of it is written back, and @req
- * waits. */
-bool range_mirror_leaves(struct cache_mirror *m, struct blk_req *req,
-			 const struct span *s) must_check;
 
 /* ---- fill.c ---------------------------------------------------------------------------------- */
 /* Pins every key of @r, indexing those that are not. QUEUED: @req waits for blocks. BLOCKED: a

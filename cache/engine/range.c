@@ -169,7 +169,8 @@ static void touch_part(struct cache_dev *dev, struct partition *p, const struct 
 	leaf_unlock(&p->lock);
 }
 
-bool range_mirror_leaves(struct cache_mirror *m, struct blk_req *req, const struct span *s)
+/* Within a pass of @req: true when the mirror keeps nothing of the range. Else it waits. */
+static bool mirror_leaves(struct cache_mirror *m, struct blk_req *req, const struct span *s)
 {
 	struct cache_io *excl = req->drv;
 	const uint64_t rooms = mirror_rooms(m);
@@ -278,7 +279,7 @@ bool stage_excl(struct blk_req *req)
 		if (op->stage == OP_EXCL_WAIT && excl_first(dev, req, req->drv, s.first, s.end))
 			op->stage = OP_EXCL_MIRROR;
 		if (op->stage == OP_EXCL_MIRROR &&
-		    (!dev->mirror || range_mirror_leaves(dev->mirror, req, &s))) {
+		    (!dev->mirror || mirror_leaves(dev->mirror, req, &s))) {
 			op->stage = OP_EXCL_DRAIN;
 			span_walk_init(&((struct cache_io *)req->drv)->walk, dev, &s);
 		}

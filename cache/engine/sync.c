@@ -233,7 +233,7 @@ static bool sync_batch_ends(struct blk_req *req, struct sync_batch *b, const str
 	struct cache_op *op = op_of(req);
 
 	/* What is to be tried again in halves may still be written. */
-	if (b->low == UINT64_MAX ||
+	if (b->low >= t->end ||
 	    (op->error && !((req->flags & BLK_F_WHAT_CAN) && (op->flags & OP_F_APART))))
 		return true;
 	op->flags &= (uint16_t)~OP_F_APART;
@@ -378,7 +378,10 @@ bool stage_sync(struct blk_req *req)
 
 	if (op->stage == OP_FLUSH && lower_did && !op_error(op))
 		op->stage = OP_STABLE;
-	if (op->stage == OP_FLUSH && !empty && req->op == BLK_SYNC && end - first > PASS_DIRECT) {
+	/* (The device may have another size than when it began.) */
+	if (op->stage == OP_FLUSH &&
+	    ((op->flags & OP_F_BATCH) ||
+	     (!empty && req->op == BLK_SYNC && end - first > PASS_DIRECT))) {
 		if (!sync_step(dev, req, first, end))
 			return false;
 		op->stage = OP_STABLE;

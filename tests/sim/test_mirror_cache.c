@@ -2,8 +2,10 @@
 /*
  * A cache, the glue of its LU's mirror (tgtd/cluster/live/mirror_lu.c) and the rules of both sides,
  * under random commands: links that are cut, peers that are silent or lose their memory, a slow
- * store. Whatever happens, at any moment the owner may die with all that it has in memory. Then a
- * takeover, by whom the LU's object names, must have what was answered, and what was shown.
+ * store, which becomes smaller and larger. Whatever happens, at any moment the owner may die with all
+ * that it has in memory. Then a takeover, by whom the LU's object names, must have what was answered,
+ * and what was shown; of a COMPARE AND WRITE all or nothing; and nothing of what was behind the end
+ * before the device was larger again.
  *
  * All on one stepped loop and a fake clock. TGT_MIRROR_SEEDS=N: how many runs; TGT_MIRROR_SEED=S:
  * from that one on; TGT_MIRROR_TRACE=1: what happens.
@@ -50,10 +52,16 @@ struct slot {
 	struct timer retry;
 	uint8_t what; /* enum what */
 	bool busy, granted;
+	bool beyond;	   /* the store has been smaller than that meanwhile */
 	uint32_t first, n; /* sectors */
 	uint64_t serial, began;
 	uint64_t lo[64 * 8];
-	uint64_t expect;
+	uint64_t expect[8];
+};
+/* Sectors that a COMPARE AND WRITE has changed. */
+struct together {
+	uint64_t serial;
+	uint32_t first, n;
 };
 enum what { READ, WRITE, WRITE_FUA, CAW, DISCARD, SYNC };
 
@@ -69,11 +77,18 @@ static struct {
 	struct slot slot[SLOTS];
 	uint64_t rng, seed, serial;
 	uint64_t floor[SECTORS], zeroed[SECTORS], known[SECTORS];
+	struct together caw[SECTORS]; /* the last one of each sector */
 	bool owned[SECTORS], unknown[SECTORS];
+	uint32_t unit; /* sectors of a logical block */
+	uint32_t size; /* sectors of the device, SECTORS at most */
+	bool told;     /* by blk_resized() */
+	bool twice;    /* smaller, and smaller again, maybe before the cache was done */
+	uint64_t resize_at;
 	bool healing, stopped;
 	uint64_t trouble_at;
 	/* Over all seeds. */
-	uint64_t reads, writes, discards, caws, checks, frames, cuts, silences, forgets, sets;
+	uint64_t reads, writes, discards, caws, checks, frames, cuts, silences, forgets, sets,
+		shrinks;
 } W;
 
 static uint64_t draw(uint64_t n)
@@ -176,8 +191,7 @@ static void frame_goes(void (*fn)(struct event *e), unsigned peer, unsigned chan
 
 	for (unsigned i = 0; i < W.events; i++)
 		if (W.event[i].fn == fn && W.event[i].peer == peer &&
-		    W.event[i].conn == W.peer[peer].conn &&
-		    W.event[i].at >= clock_now_ns() + at)
+		    W.event[i].conn == W.peer[peer].conn && W.event[i].at >= clock_now_ns() + at)
 			at = W.event[i].at - clock_now_ns() + 1;
 	e = event_new(fn, at);
 	e->peer = peer;
@@ -306,15 +320,22 @@ static void takeover_is_judged(void)
 		mirrorpeer_lay_over(&p->p, LU, view, BLOCKS);
 	}
 	W.checks++;
-	for (unsigned s = 0; s < SECTORS; s++) {
+	for (unsigned s = 0; s < MIN((uint64_t)SECTORS, W.disk->blk.size / 512); s++) {
 		const uint64_t says = sector_says(view + (size_t)s * 512, s);
+		const struct together *c = &W.caw[s];
+
+		for (uint32_t i = c->first; says && says == c->serial && i < c->first + c->n; i++)
+			if (sector_says(view + (size_t)i * 512, i) < says)
+				ck_abort_msg("seed %llu: a takeover has a part of a COMPARE AND "
+					     "WRITE, %llu of %u+%u: not sector %u",
+					     (unsigned long long)W.seed, (unsigned long long)says,
+					     c->first, c->n, i);
 
 		if (says < W.floor[s])
 			ck_abort_msg("seed %llu: a takeover has %llu in sector %u, %llu is known "
 				     "(object: state %u, peer %u)",
 				     (unsigned long long)W.seed, (unsigned long long)says, s,
-				     (unsigned long long)W.floor[s], W.object.state,
-				     W.object.peer);
+				     (unsigned long long)W.floor[s], W.object.state, W.object.peer);
 	}
 }
 
@@ -343,6 +364,8 @@ static void read_ends(struct slot *s)
 		const unsigned sector = s->first + i;
 		const uint64_t says = sector_says(bytes + (size_t)i * 512, sector);
 
+		if (sector >= W.size) /* it has been smaller since */
+			continue;
 		if (says < s->lo[i])
 			ck_abort_msg("seed %llu: a read shows %llu in sector %u, %llu was known",
 				     (unsigned long long)W.seed, (unsigned long long)says, sector,
@@ -358,6 +381,8 @@ static void write_ends(struct slot *s)
 	own(s, false);
 	counter_add(s->what == DISCARD ? &W.discards : s->what == CAW ? &W.caws : &W.writes, good);
 	for (uint32_t i = s->first; i < s->first + s->n; i++) {
+		if (s->serial < W.zeroed[i]) /* it is gone since: the end was before */
+			continue;
 		W.unknown[i] = !good;
 		if (!good)
 			continue;
@@ -370,7 +395,7 @@ static void ends(struct slot *s)
 {
 	trace("ends: %u of %u+%u, %u: %d", s->what, s->first, s->n, (unsigned)s->serial,
 	      s->req.status);
-	if (s->req.status)
+	if (s->req.status && !(s->beyond && s->req.status == -ERANGE))
 		ck_assert_msg(W.stopped, "seed %llu: command %u: %d", (unsigned long long)W.seed,
 			      s->what, s->req.status);
 	if (s->what == READ && s->n && !s->req.status)
@@ -391,10 +416,13 @@ static void granted(struct slot *s)
 
 	s->granted = true;
 	for (uint32_t i = 0; i < s->n; i++)
-		sector_is(bytes + (size_t)i * 512, s->what == CAW ? s->expect : s->serial);
+		sector_is(bytes + (size_t)i * 512, s->what == CAW ? s->expect[i] : s->serial);
 	frags_copy_in(&s->req.data, 0, bytes, len);
 	if (s->what == CAW) {
-		sector_is(bytes, s->serial);
+		for (uint32_t i = 0; i < s->n; i++) {
+			sector_is(bytes + (size_t)i * 512, s->serial);
+			W.caw[s->first + i] = (struct together){ s->serial, s->first, s->n };
+		}
 		frags_copy_in(&s->req.data, len, bytes, len);
 	}
 	submit(s);
@@ -421,21 +449,34 @@ static void command_begins(struct slot *s)
 	const unsigned dice = (unsigned)draw(100);
 	struct blk_req *req = &s->req;
 
-	s->what = dice < 40 ? READ : dice < 82 ? WRITE : dice < 86 ? WRITE_FUA : dice < 90 ? CAW :
-		  dice < 96 ? DISCARD : SYNC;
+	s->what = dice < 40 ? READ :
+		  dice < 82 ? WRITE :
+		  dice < 86 ? WRITE_FUA :
+		  dice < 90 ? CAW :
+		  dice < 96 ? DISCARD :
+			      SYNC;
+	/* COMPARE AND WRITE: of one logical block, which a unit of a group has as a limit. A frame has
+	 * what a sector has when it is sent, also where it is of an earlier write to that alone. */
 	s->n = s->what == CAW ? 1 : 1 + (uint32_t)draw(draw(3) ? 12 : 100);
-	s->first = (uint32_t)draw(SECTORS - s->n);
+	s->n = ALIGN_UP(s->n, W.unit);
+	s->first = (uint32_t)draw(SECTORS - s->n) & ~(W.unit - 1);
 	if (draw(3) == 0 && s->what != CAW) {
 		s->first &= ~7u;
 		s->n = MIN(ALIGN_UP(s->n, 8u), SECTORS - s->first);
 	}
 	if (s->what != READ && s->what != SYNC && owned(s->first, s->n))
 		return;
-	if (s->what == CAW && W.unknown[s->first])
+	for (uint32_t i = 0; s->what == CAW && i < s->n; i++) {
+		if (W.unknown[s->first + i])
+			return;
+		s->expect[i] = W.known[s->first + i];
+	}
+	if (s->what != SYNC && s->first + s->n > W.size)
 		return;
 	blk_req_init(req);
 	s->busy = true;
 	s->granted = false;
+	s->beyond = s->what == SYNC && W.twice;
 	s->began = clock_now_ns();
 	s->serial = ++W.serial;
 	req->done = done;
@@ -443,11 +484,14 @@ static void command_begins(struct slot *s)
 	req->offset = (uint64_t)s->first * 512;
 	req->len = (uint64_t)s->n * 512;
 	req->flags = s->what == WRITE_FUA ? BLK_F_FUA : 0;
-	req->op = s->what == READ ? BLK_READ : s->what == CAW ? BLK_COMPARE_AND_WRITE :
-		  s->what == DISCARD ? BLK_DISCARD : s->what == SYNC ? BLK_SYNC : BLK_WRITE;
+	req->op = s->what == READ    ? BLK_READ :
+		  s->what == CAW     ? BLK_COMPARE_AND_WRITE :
+		  s->what == DISCARD ? BLK_DISCARD :
+		  s->what == SYNC    ? BLK_SYNC :
+				       BLK_WRITE;
 	if (s->what == SYNC) {
 		req->offset = req->len = 0;
-	} else if (s->what == READ && draw(3) == 0) {
+	} else if (s->what == READ && W.size == SECTORS && draw(3) == 0) {
 		s->n = 0; /* of no interest, but it takes blocks */
 		req->offset = MiB(1) + draw(MiB(14) / BLOCK) * BLOCK;
 		req->len = 16 * BLOCK;
@@ -455,7 +499,6 @@ static void command_begins(struct slot *s)
 		memcpy(s->lo, &W.floor[s->first], s->n * sizeof(s->lo[0]));
 	} else {
 		own(s, true);
-		s->expect = W.known[s->first];
 		for (uint32_t i = 0; s->what == DISCARD && i < s->n; i++)
 			W.zeroed[s->first + i] = s->serial;
 	}
@@ -513,6 +556,62 @@ static void trouble(void)
 	}
 }
 
+/* ---- another size ---------------------------------------------------------------------------- */
+static void hears(void)
+{
+	W.told = true;
+}
+
+static void size_is_looked_at(void)
+{
+	ck_assert_int_eq(blk_resize(W.t.blk), 0);
+	/* What was behind the end is zeros: as if they had been written now. */
+	for (const uint64_t now = atomic_load(&W.t.blk->size) / 512;
+	     W.size < MIN(now, (uint64_t)SECTORS); W.size++)
+		W.floor[W.size] = W.zeroed[W.size];
+}
+
+static void store_is(uint64_t sectors)
+{
+	const uint64_t serial = ++W.serial;
+
+	W.twice = sectors * 512 < MiB(16) && (W.twice || W.disk->blk.size < MiB(16));
+	trace("the store has %u sectors", (unsigned)sectors);
+	for (unsigned s = (unsigned)sectors; s < W.size; s++) {
+		W.floor[s] = W.known[s] = 0;
+		W.zeroed[s] = serial;
+		W.unknown[s] = false;
+	}
+	W.size = MIN(W.size, (uint32_t)MIN(sectors, (uint64_t)SECTORS));
+	if (sectors * 512 < W.disk->blk.size)
+		memset(W.disk->data + sectors * 512, 0, MiB(16) - sectors * 512);
+	for (unsigned i = 0; i < SLOTS; i++)
+		if (W.slot[i].busy && (W.slot[i].what == SYNC ||
+				       W.slot[i].req.offset + W.slot[i].req.len > sectors * 512))
+			W.slot[i].beyond = true;
+	atomic_store(&W.disk->blk.size, sectors * 512);
+	size_is_looked_at();
+}
+
+/* It becomes smaller; then, when nobody is left who was let in behind its end, larger: maybe before
+ * the cache is done with that. */
+static void another_size(void)
+{
+	W.resize_at = clock_now_ns() + draw(60 * MS);
+	if (W.disk->blk.size == MiB(16)) {
+		if (!W.healing && W.size == SECTORS) {
+			store_is((draw(2) ? draw(SECTORS) : draw(BLOCKS) * 8) &
+				 ~(uint64_t)(W.unit - 1));
+			W.shrinks++;
+		}
+		return;
+	}
+	for (unsigned i = 0; i < SLOTS; i++)
+		if (W.slot[i].busy && W.slot[i].beyond)
+			return;
+	store_is(draw(3) || W.healing ? MiB(16) / 512 : draw(SECTORS) & ~(uint64_t)(W.unit - 1));
+}
+
 static void step(void)
 {
 	loop_self_ = W.t.loop;
@@ -522,6 +621,12 @@ static void step(void)
 			command_begins(&W.slot[i]);
 	if (!W.healing && clock_now_ns() >= W.trouble_at)
 		trouble();
+	if (clock_now_ns() >= W.resize_at && !W.stopped)
+		another_size();
+	if (W.told) {
+		W.told = false;
+		size_is_looked_at();
+	}
 	if (draw(50) == 0 && !W.stopped)
 		gates_well();
 	loop_self_ = NULL;
@@ -574,6 +679,11 @@ static void run_begins(uint64_t seed)
 	memset(W.owned, 0, sizeof(W.owned));
 	memset(W.unknown, 0, sizeof(W.unknown));
 	memset(W.slot, 0, sizeof(W.slot));
+	memset(W.caw, 0, sizeof(W.caw));
+	W.unit = seed % 3 == 2 ? 8 : 1;
+	W.size = SECTORS;
+	W.told = W.twice = false;
+	W.resize_at = clock_now_ns() + draw(300 * MS);
 	W.object = (struct gw_mirror){ .state = GW_MIRROR_NONE, .peer = GW_NOBODY };
 	ct_open(&W.t, &(struct ct_shape){ .conf = "size=1m", .nodes = 1, .disk = MiB(16) },
 		&W.cache, &W.disk);
@@ -590,6 +700,7 @@ static void run_begins(uint64_t seed)
 	mirror_lu_start(W.lu, 5, 1000 + seed, &W.object, false);
 	gates_well();
 	W.trouble_at = clock_now_ns() + draw(300 * MS);
+	blk_on_resized(hears);
 }
 
 static void run_ends(void)
@@ -597,6 +708,7 @@ static void run_ends(void)
 	for (unsigned g = 1; g < GATES; g++)
 		mirrorpeer_end(&W.peer[g].p);
 	W.stopped = true;
+	blk_on_resized(NULL);
 	lu_stopped = false;
 	mirror_lu_stop(W.lu, stopped);
 	for (unsigned i = 0; i < 1000 && !lu_stopped; i++)
@@ -633,8 +745,10 @@ static void run(uint64_t seed)
 			      W.slot[i].n,
 			      (unsigned long long)((clock_now_ns() - W.slot[i].began) / MS));
 	takeover_is_judged();
-	for (unsigned i = 0; i < 60000 && W.object.state != GW_MIRROR_VALID; i++)
+	for (unsigned i = 0; i < 60000 && (W.object.state != GW_MIRROR_VALID || W.size < SECTORS);
+	     i++)
 		step();
+	ck_assert_msg(W.size == SECTORS, "seed %llu: %u sectors", (unsigned long long)seed, W.size);
 	mirror_lu_show(W.lu, &show);
 	ck_assert_msg(show.mode == MIRROR_VALID, "seed %llu: mode %u", (unsigned long long)seed,
 		      show.mode);
@@ -650,18 +764,21 @@ START_TEST(test_random)
 	for (uint64_t s = first ? strtoull(first, NULL, 0) : 0, n = 0; n < seeds; n++)
 		run(s + n);
 	printf("# %u seeds: %llu reads, %llu writes, %llu unmaps, %llu compare and write; %llu "
-	       "takeovers looked at; %llu frames; cut %llu, silent %llu, forgot %llu, objects %llu\n",
+	       "takeovers looked at; %llu frames; cut %llu, silent %llu, forgot %llu, objects %llu, "
+	       "smaller %llu\n",
 	       seeds, (unsigned long long)W.reads, (unsigned long long)W.writes,
 	       (unsigned long long)W.discards, (unsigned long long)W.caws,
 	       (unsigned long long)W.checks, (unsigned long long)W.frames,
 	       (unsigned long long)W.cuts, (unsigned long long)W.silences,
-	       (unsigned long long)W.forgets, (unsigned long long)W.sets);
+	       (unsigned long long)W.forgets, (unsigned long long)W.sets,
+	       (unsigned long long)W.shrinks);
 	/* It has done what it is for. */
 	ck_assert_uint_gt(W.reads, 50 * seeds);
 	ck_assert_uint_gt(W.writes, 50 * seeds);
 	ck_assert_uint_gt(W.discards, seeds);
 	ck_assert_uint_gt(W.caws, seeds);
 	ck_assert_uint_gt(W.sets, seeds);
+	ck_assert_uint_gt(W.shrinks, 2 * seeds);
 }
 END_TEST
 
