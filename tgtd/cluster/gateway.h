@@ -96,8 +96,7 @@ struct gw_ops {
 	/* The image is opened by the data client, without automatic locks. No page of the LU
 	 * remains, clean or dirty, but those of an arena stamped with epoch @keep (0: none); those
 	 * that will be made are stamped @epoch. Nothing is served before lu_state(ACTIVE). The
-	 * image may be open already. A size that differs from the object's is a gw_change() to
-	 * come. Answer: gw_done(). */
+	 * image may be open already. Answer: gw_done(). */
 	void (*lu_open)(void *arg, uint64_t id, unsigned lu, uint64_t epoch, uint64_t keep);
 	/* Locks the image exclusively. Answer: gw_lock_done(): -EBUSY and the holder's address;
 	 * -ESHUTDOWN the data client is fenced. A lock that this data client holds is 0. */

@@ -108,7 +108,7 @@ size_t gw_encode_lu(const struct gw_lu_object *o, uint8_t *buf)
 	form_put(&w, o->mirror.incarnation, 8);
 	form_put(&w, o->mirror.epoch, 8);
 	form_put(&w, o->shared.gen, 8);
-	form_put(&w, o->shared.size, 8);
+	form_put(&w, 0, 8); /* was meant for the size, which the store says */
 	for (unsigned i = 0; i < GW_ATTENTIONS; i++)
 		form_put(&w, o->shared.attention[i], 4);
 	form_put(&w, o->shared.len, 4);
@@ -242,7 +242,7 @@ const char *gw_decode_gateway(struct gw_gateway_object *o, const void *bytes, si
 static void form_get_shared(struct form_in *r, struct gw_shared *s)
 {
 	s->gen = form_get(r, 8);
-	s->size = form_get(r, 8);
+	(void)form_get(r, 8);
 	for (unsigned i = 0; i < GW_ATTENTIONS; i++)
 		s->attention[i] = (uint32_t)form_get(r, 4);
 	s->len = (uint32_t)form_get(r, 4);

@@ -80,10 +80,9 @@ struct gw_mirror {
 /* What every gateway must answer alike. The cluster keeps it and does not know what @blob says. */
 struct gw_shared {
 	uint64_t gen;			   /* counts changes */
-	uint64_t size;			   /* of the LU, bytes */
 	uint32_t attention[GW_ATTENTIONS]; /* counts; a gateway that sees one move raises it */
 	uint32_t len;			   /* of @blob */
-	uint8_t *blob; /* reservations, registrations, mode pages, attentions per registrant */
+	uint8_t *blob; /* reservations, registrations, attentions per registrant */
 };
 
 struct gw_lu_object {

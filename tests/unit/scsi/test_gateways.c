@@ -204,6 +204,30 @@ START_TEST(gateways_are_port_groups)
 }
 END_TEST
 
+/* Whoever takes over amid it finds all of a logical block or nothing, and of two perhaps one. */
+START_TEST(compare_and_write_of_one_block)
+{
+	static const uint8_t vpdb0[6] = { 0x12, 1, 0xb0, 0, 64 };
+	uint8_t cdb[16] = { 0x89, [13] = 1 }, data[2048] = { 0 };
+
+	setup();
+	set_states(SB, AO, SB);
+	ck_assert_str_eq(tur_then(), "good");
+	ck_assert_str_eq(in(vpdb0, 6), "good");
+	ck_assert_uint_eq(a->in[5], 1);
+	memset(data + 512, 0x66, 512);
+	host_out(a, 1, cdb, sizeof(cdb), data, 1024);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_int_eq(host_holds(a, 1, 0, 1), 0x66);
+	memset(data, 0, sizeof(data));
+	cdb[9] = 8;
+	cdb[13] = 2;
+	host_out(a, 1, cdb, sizeof(cdb), data, 2048);
+	ck_assert_str_eq(host_result(a), "05/24/00");
+	host_close(&h);
+}
+END_TEST
+
 /* What one daemon alone would know of is not offered, and no other unit's copy reaches it. */
 START_TEST(what_one_daemon_knows_is_not_offered)
 {
@@ -544,6 +568,6 @@ END_TEST
 
 UNIT_MAIN("gateways", 20, each_state_refuses_its_commands, a_lease_that_has_lapsed,
 	  gateways_are_port_groups, what_one_daemon_knows_is_not_offered,
-	  drain_waits_for_what_was_admitted, reservations_are_asked_of_the_group,
+	  compare_and_write_of_one_block, drain_waits_for_what_was_admitted, reservations_are_asked_of_the_group,
 	  attentions_of_what_others_do, what_was_admitted_ends_before_rights_are_lost,
 	  preempt_and_abort_by_another_gateway, who_asks_may_be_aborted)
