@@ -70,6 +70,8 @@ struct group {
 	const struct rbd_lib *lib;
 	struct rbd_cluster *data; /* the data client */
 	bool fenced_told;
+	uint64_t unfenced; /* a fence() that there was no memory for, or 0: it fails */
+	struct loop_msg unfenced_msg;
 	struct group_lu lu[GROUP_LUS];
 	struct timer tick, retry, leaving, ending;
 	bool abandoned; /* the control client is not waited for any more */

@@ -111,6 +111,20 @@ static void group_req_done(struct rclient_req *req)
 	group_answer_now(ask_of(req), req->status);
 }
 
+/* There was no memory for it: it is tried again. */
+static void group_not_fenced(struct loop_msg *msg)
+{
+	struct group *g = container_of(msg, struct group, unfenced_msg);
+
+	const uint64_t id = g->unfenced;
+
+	g->unfenced = 0;
+	if (g->stopped)
+		return;
+	gw_done(g->gw, id, -ENOMEM, group_now());
+	group_looks(g);
+}
+
 static void group_fence(void *arg, uint64_t id, const char *const *addr, unsigned n,
 			uint64_t seconds)
 {
@@ -120,6 +134,10 @@ static void group_fence(void *arg, uint64_t id, const char *const *addr, unsigne
 
 	if (!text) {
 		free(a);
+		g->unfenced_msg.handle = group_not_fenced;
+		if (!g->unfenced) /* one at a time: all that a claim names */
+			loop_post(g->main, &g->unfenced_msg);
+		g->unfenced = id;
 		return;
 	}
 	for (unsigned i = 0; i < n; i++, text += GW_ADDR_MAX + 1) {
