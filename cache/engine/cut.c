@@ -80,6 +80,46 @@ static bool drop_some(struct cache_dev *dev, struct span_walk *w)
 
 /* ---- its stages ------------------------------------------------------------------------------ */
 
+/* What is behind the end by now. excl_lock. */
+static void cut_prepare(struct cache_dev *dev)
+{
+	struct blk_req *req = &dev->cut.req;
+
+	dev->cut.again = false;
+	req->blk = &dev->cut.shell->blk;
+	req->offset = atomic_load(&dev->end);
+	req->len = UINT64_MAX - req->offset;
+	req->op = BLK_DISCARD;
+	req->flags = 0;
+	req->status = 0;
+}
+
+/* The owned range is what is behind the end by now, which may be more than when it was entered. Who
+ * owns parts of that since does no harm: nothing of it stays. excl_lock. */
+static void cut_widen(struct cache_dev *dev)
+{
+	struct cache_io *io = dev->cut.io;
+
+	if (!io)
+		return;
+	io->req.offset = atomic_load(&dev->end);
+	io->req.len = UINT64_MAX - io->req.offset;
+}
+
+/* False: there is no descriptor. */
+static bool cut_enter(struct cache_dev *dev)
+{
+	struct blk_req *req = &dev->cut.req;
+
+	if (!excl_enter(dev, req))
+		return false;
+	leaf_lock(&dev->excl_lock);
+	dev->cut.io = req->drv;
+	cut_widen(dev);
+	leaf_unlock(&dev->excl_lock);
+	return true;
+}
+
 /* From the block on in which the store ends, perhaps amid it. */
 static struct span cut_span(const struct cache_dev *dev, const struct blk_req *req)
 {
@@ -153,6 +193,8 @@ static bool cut_some(struct cache_dev *dev, struct blk_req *req, const struct sp
 	}
 	if (op->stage == OP_CUT_MIRROR && mirror_forgets(dev->mirror, req, s)) {
 		op->stage = OP_CUT_DROP;
+		dev->cut.walk.last_stays = dev->mirror != NULL;
+		dev->cut.walk.sectors = req->offset >> SECTOR_SHIFT;
 		span_walk_init(&excl->walk, dev, s);
 	}
 	if (op->stage == OP_CUT_DROP) {
@@ -167,21 +209,54 @@ static bool cut_some(struct cache_dev *dev, struct blk_req *req, const struct sp
 	return more;
 }
 
+/* It is over, or has failed. True: the store has become smaller again, and the range has grown
+ * meanwhile: it begins anew, with that. */
+static bool cut_anew(struct cache_dev *dev, struct blk_req *req)
+{
+	leaf_lock(&dev->excl_lock);
+	const bool again = dev->cut.again;
+	if (again)
+		cut_prepare(dev);
+	leaf_unlock(&dev->excl_lock);
+	if (again) {
+		op_of(req)->stage = OP_CUT_WAIT;
+		__atomic_store_n(&op_of(req)->error, 0, __ATOMIC_SEQ_CST);
+	}
+	return again;
+}
+
+static void cut_leaves(struct cache_dev *dev, struct blk_req *req)
+{
+	leaf_lock(&dev->excl_lock);
+	dev->cut.io = NULL;
+	leaf_unlock(&dev->excl_lock);
+	excl_leave(dev, req->drv);
+	req->drv = NULL;
+	for (uint32_t i = 0; i < dev->cache->nparts; i++)
+		part_wake_unlocked(dev->cache->part[i]);
+	req->status = op_error(op_of(req));
+}
+
 bool stage_cut(struct blk_req *req)
 {
 	struct cache_dev *dev = cache_dev_of(req->blk);
 	struct cache_op *op = op_of(req);
-	const struct span s = cut_span(dev, req);
 
 	while (!req->drv) {
 		op_pass_begin(req);
-		if (excl_enter(dev, req))
+		if (cut_enter(dev))
 			break;
 		io_wait(dev, req, IO_RANGE);
 		if (!op_pass_end(req))
 			return false;
 	}
-	while (!op_error(op) && op->stage != OP_CUT_OVER) {
+	for (;;) {
+		if (op_error(op) && dev->mirror && atomic_load(&dev->mirror->failed))
+			__atomic_store_n(&op->error, 0, __ATOMIC_SEQ_CST); /* without it, then */
+		if ((op_error(op) || op->stage == OP_CUT_OVER) && !cut_anew(dev, req))
+			break;
+		const struct span s = cut_span(dev, req);
+
 		op_pass_begin(req);
 		const bool more = cut_some(dev, req, &s);
 
@@ -192,11 +267,7 @@ bool stage_cut(struct blk_req *req)
 			return false;
 		}
 	}
-	excl_leave(dev, req->drv);
-	req->drv = NULL;
-	for (uint32_t i = 0; i < dev->cache->nparts; i++)
-		part_wake_unlocked(dev->cache->part[i]);
-	req->status = op_error(op);
+	cut_leaves(dev, req);
 	return true;
 }
 
@@ -250,38 +321,23 @@ static void cut_done(struct blk_req *req)
 			 dev->lower->path ? dev->lower->path : "?",
 			 (unsigned long long)cut->walk.lost);
 	cut->walk.lost = 0;
-	leaf_lock(&cut->lock);
+	leaf_lock(&dev->excl_lock);
 	if (!cut->again) {
 		cut->active = false;
 		grows = cut->grows;
 		cut->grows = false;
 	}
-	leaf_unlock(&cut->lock);
+	leaf_unlock(&dev->excl_lock);
 	if (grows)
 		tell_openers(dev);
-	leaf_lock(&cut->lock);
+	leaf_lock(&dev->excl_lock);
 	again = cut->again;
 	if (!again)
 		atomic_store(&cut->busy, false);
-	leaf_unlock(&cut->lock);
+	leaf_unlock(&dev->excl_lock);
 	/* From here on the device may be closed. */
 	if (again)
 		cut_again(dev);
-}
-
-/* What is behind the end by now. The lock is held. */
-static void cut_prepare(struct cache_dev *dev)
-{
-	struct blk_req *req = &dev->cut.req;
-
-	dev->cut.again = false;
-	req->blk = &dev->cut.shell->blk;
-	req->offset = atomic_load(&dev->end);
-	req->len = UINT64_MAX - req->offset;
-	req->op = BLK_DISCARD;
-	req->flags = 0;
-	req->status = 0;
-	req->drv = NULL;
 }
 
 static void cut_begin(struct cache_dev *dev)
@@ -289,14 +345,12 @@ static void cut_begin(struct cache_dev *dev)
 	struct dev_cut *cut = &dev->cut;
 	struct blk_req *req = &cut->req;
 
-	leaf_lock(&cut->lock);
+	leaf_lock(&dev->excl_lock);
 	if (!req->drv)
 		cut_prepare(dev);
-	leaf_unlock(&cut->lock);
+	leaf_unlock(&dev->excl_lock);
 	req->home = loop_current();
 	req->done = cut_done;
-	cut->walk.last_stays = dev->mirror != NULL;
-	cut->walk.sectors = req->offset >> SECTOR_SHIFT;
 	op_begin(req, OP_CUT_WAIT);
 	if (stage_cut(req))
 		cut_done(req);
@@ -314,7 +368,6 @@ static void cut_tick(struct timer *t)
 
 void cut_init(struct cache_dev *dev)
 {
-	leaf_lock_init(&dev->cut.lock);
 	dev->cut.msg.handle = cut_message;
 	timer_init(&dev->cut.timer, cut_tick);
 	blk_req_init(&dev->cut.req);
@@ -331,7 +384,7 @@ uint64_t cut_size(struct cache_dev *dev, struct cache_blk *cb, uint64_t size)
 	struct dev_cut *cut = &dev->cut;
 	bool begins = false;
 
-	leaf_lock(&cut->lock);
+	leaf_lock(&dev->excl_lock);
 	const uint64_t end = atomic_load(&dev->end);
 
 	if (size < end) {
@@ -343,17 +396,19 @@ uint64_t cut_size(struct cache_dev *dev, struct cache_blk *cb, uint64_t size)
 		cut->grows = false;
 		if (begins)
 			cut_prepare(dev);
+		else
+			cut_widen(dev);
 	} else if (cut->active) {
 		cut->grows = size > end;
 		size = end;
 	} else if (size > end) {
 		atomic_store(&dev->end, size);
 	}
-	leaf_unlock(&cut->lock);
+	leaf_unlock(&dev->excl_lock);
 	if (begins) {
 		/* At once, if there is a descriptor: a SYNC that comes now waits, and does not try
 		 * to write what cannot be written. */
-		(void)!excl_enter(dev, &cut->req);
+		(void)!cut_enter(dev);
 		cut_again(dev);
 	}
 	return size;

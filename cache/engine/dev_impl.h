@@ -118,16 +118,17 @@ struct cut_walk {
 
 /* The store has become smaller: cut.c. */
 struct dev_cut {
-	struct leaf_lock lock; /* of dev->end, active, again, grows, shell; of no longer busy */
-	_Atomic bool busy;     /* msg, timer or req are in use */
-	bool active;	       /* something may still be behind the end */
-	bool again;	       /* it has become smaller again since req began */
-	bool grows;	       /* it is larger by now, which waits until that is over */
+	_Atomic bool busy; /* msg, timer or req are in use */
+	/* excl_lock, as all changes of dev->end, and of busy back to false. */
+	bool active; /* something may still be behind the end */
+	bool again;  /* it has become smaller again since req began */
+	bool grows;  /* it is larger by now, which waits until that is over */
 	struct cache_blk *shell; /* the opener who has said so */
+	struct cache_io *io;	 /* what is owned; NULL: nothing */
 	struct loop_msg msg;
 	/* The worker's loop only. */
 	struct timer timer;
-	struct blk_req req;
+	struct blk_req req; /* but what cut_prepare() says */
 	struct cut_walk walk;
 };
 

@@ -285,13 +285,33 @@ becomes() { # BYTES: the unit has them, within 10 s
 	return 1
 }
 is "... and its unit has the size" becomes 100663296
+peer caw 2 150000 0 7 8
+peer sync 2
+is "something is cached behind the end to be" prints 0
+peer caw 2 160000 0 7 8
+is "... and something dirty" prints 0
 rbd resize --no-progress a --size 16M --allow-shrink
 is "one that shrinks, too" becomes 16777216
+peer sync 2
+is "... SYNCHRONIZE CACHE is well" prints 0
+rbd resize --no-progress a --size 96M
+is "... and grows again" becomes 100663296
+for lba in 150000 160000; do
+	peer bytes 2 $lba 8
+	is "... with zeros at block $lba" prints 0
+done
+peer caw 2 160000 0 8 8
+peer sync 2
+is "... which are written again" prints 0
+rbd resize --no-progress a --size 16M --allow-shrink
+is "... and shrinks again" becomes 16777216
 adm --op update --mode logicalunit --tid 1 --lun 2 --params refresh=1
 is "... and refresh=1 finds the same" done_silently
 is "... still" becomes 16777216
 
 gone 2
+is "... and it goes, with nothing lost" done_silently
+is "... at all" not log_has LOST
 
 echo "# an OSD that is killed and comes back, under load"
 rbd resize --no-progress a --size 64M

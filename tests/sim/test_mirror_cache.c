@@ -2,10 +2,10 @@
 /*
  * A cache, the glue of its LU's mirror (tgtd/cluster/live/mirror_lu.c) and the rules of both sides,
  * under random commands: links that are cut, peers that are silent or lose their memory, a slow
- * store, which becomes smaller and larger. Whatever happens, at any moment the owner may die with all
- * that it has in memory. Then a takeover, by whom the LU's object names, must have what was answered,
- * and what was shown; of a COMPARE AND WRITE all or nothing; and nothing of what was behind the end
- * before the device was larger again.
+ * store, which becomes smaller and larger. Whatever happens, at any moment the owner may die with
+ * all that it has in memory. Then a takeover, by whom the LU's object names, must have what was
+ * answered, and what was shown; of a COMPARE AND WRITE all or nothing; and nothing of what was
+ * behind the end before the device was larger again.
  *
  * All on one stepped loop and a fake clock. TGT_MIRROR_SEEDS=N: how many runs; TGT_MIRROR_SEED=S:
  * from that one on; TGT_MIRROR_TRACE=1: what happens.
@@ -82,7 +82,6 @@ static struct {
 	uint32_t unit; /* sectors of a logical block */
 	uint32_t size; /* sectors of the device, SECTORS at most */
 	bool told;     /* by blk_resized() */
-	bool twice;    /* smaller, and smaller again, maybe before the cache was done */
 	uint64_t resize_at;
 	bool healing, stopped;
 	uint64_t trouble_at;
@@ -455,8 +454,8 @@ static void command_begins(struct slot *s)
 		  dice < 90 ? CAW :
 		  dice < 96 ? DISCARD :
 			      SYNC;
-	/* COMPARE AND WRITE: of one logical block, which a unit of a group has as a limit. A frame has
-	 * what a sector has when it is sent, also where it is of an earlier write to that alone. */
+	/* COMPARE AND WRITE: of one logical block, which a unit of a group has as a limit. A frame
+	 * has what a sector has when it is sent, also if it is of an earlier write to that alone. */
 	s->n = s->what == CAW ? 1 : 1 + (uint32_t)draw(draw(3) ? 12 : 100);
 	s->n = ALIGN_UP(s->n, W.unit);
 	s->first = (uint32_t)draw(SECTORS - s->n) & ~(W.unit - 1);
@@ -475,8 +474,7 @@ static void command_begins(struct slot *s)
 		return;
 	blk_req_init(req);
 	s->busy = true;
-	s->granted = false;
-	s->beyond = s->what == SYNC && W.twice;
+	s->granted = s->beyond = false;
 	s->began = clock_now_ns();
 	s->serial = ++W.serial;
 	req->done = done;
@@ -575,7 +573,6 @@ static void store_is(uint64_t sectors)
 {
 	const uint64_t serial = ++W.serial;
 
-	W.twice = sectors * 512 < MiB(16) && (W.twice || W.disk->blk.size < MiB(16));
 	trace("the store has %u sectors", (unsigned)sectors);
 	for (unsigned s = (unsigned)sectors; s < W.size; s++) {
 		W.floor[s] = W.known[s] = 0;
@@ -682,7 +679,7 @@ static void run_begins(uint64_t seed)
 	memset(W.caw, 0, sizeof(W.caw));
 	W.unit = seed % 3 == 2 ? 8 : 1;
 	W.size = SECTORS;
-	W.told = W.twice = false;
+	W.told = false;
 	W.resize_at = clock_now_ns() + draw(300 * MS);
 	W.object = (struct gw_mirror){ .state = GW_MIRROR_NONE, .peer = GW_NOBODY };
 	ct_open(&W.t, &(struct ct_shape){ .conf = "size=1m", .nodes = 1, .disk = MiB(16) },

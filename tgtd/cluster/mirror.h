@@ -95,7 +95,7 @@ bool mirror_owner_admits(struct mirror_owner *o, uint64_t first, uint32_t n);
  * *@block is one that has an entry, or UINT64_MAX: none has, but the object names a peer that is
  * lost. ops->room() follows when that may be otherwise. */
 bool mirror_owner_any(struct mirror_owner *o, uint64_t first, uint64_t end, uint64_t *block);
-/* @n blocks (MIRROR_GROUP_MAX) change together or not at all. (Only the simulation asks for it.) The
+/* @n blocks (MIRROR_GROUP_MAX) change together or not at all; only the simulation asks for it. The
  * caller has them alone, and changes nothing yet. ops->group_held(): the peer has all of them, and
  * the caller changes the blocks at once. @cookie is not 0, nor that of another order. -EAGAIN. */
 int mirror_owner_group(struct mirror_owner *o, unsigned channel, unsigned n, const uint64_t *block,

@@ -211,7 +211,9 @@ static inline uint32_t scsi_max_transfer(const struct scsi_lu *lu)
 static inline uint32_t scsi_max_caw(const struct scsi_lu *lu)
 {
 	/* Mirrored changes are whole by logical block, whoever takes over amid them. */
-	return lu->gateways ? 1 : (uint32_t)MIN((uint64_t)lu->blk->max_len >> lu->block_shift, 255u);
+	if (lu->gateways)
+		return 1;
+	return (uint32_t)MIN((uint64_t)lu->blk->max_len >> lu->block_shift, 255u);
 }
 /* 0: the store cannot, and WRITE ATOMIC is not offered. */
 static inline uint32_t scsi_max_atomic(const struct scsi_lu *lu)

@@ -568,6 +568,7 @@ END_TEST
 
 UNIT_MAIN("gateways", 20, each_state_refuses_its_commands, a_lease_that_has_lapsed,
 	  gateways_are_port_groups, what_one_daemon_knows_is_not_offered,
-	  compare_and_write_of_one_block, drain_waits_for_what_was_admitted, reservations_are_asked_of_the_group,
+	  compare_and_write_of_one_block, drain_waits_for_what_was_admitted,
+	  reservations_are_asked_of_the_group,
 	  attentions_of_what_others_do, what_was_admitted_ends_before_rights_are_lost,
 	  preempt_and_abort_by_another_gateway, who_asks_may_be_aborted)

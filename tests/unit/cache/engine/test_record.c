@@ -406,6 +406,24 @@ START_TEST(ended_after_a_failed_sync)
 }
 END_TEST
 
+/* What was dirty is gone with the end of the store: so the record goes, too. */
+START_TEST(of_a_store_that_shrank)
+{
+	begin();
+	ck_assert_int_eq(put(MiB(2), 1, 0), 0);
+	ck_assert_int_eq(files(), 1);
+	disk->bad_writes[0] = MiB(2);
+	disk->bad_writes[1] = SIZE;
+	atomic_store(&disk->blk.size, MiB(1));
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	seconds(100);
+	until_files(0);
+	ck_assert_uint_eq(cache_dirty_bytes(cache), 0);
+	atomic_store(&disk->blk.size, SIZE);
+	end();
+}
+END_TEST
+
 START_TEST(in_doubt)
 {
 	uint8_t two[8192];
@@ -648,5 +666,6 @@ UNIT_TABLE("record", 60, { a_cache_that_is_drained }, { a_dirty_block_without_it
 	   { the_first_write_waits_for_it }, { goes_after_a_minute },
 	   { stays_while_anything_is_not_stable }, { a_write_beside_its_end },
 	   { none_can_be_made }, { closed_clean_and_not }, { closed_with_a_loss_beside_another },
-	   { ended_after_a_failed_sync }, { in_doubt }, { trusted_when_clean }, { lost_elsewhere },
+	   { ended_after_a_failed_sync }, { of_a_store_that_shrank }, { in_doubt },
+	   { trusted_when_clean }, { lost_elsewhere },
 	   { there_whenever_something_could_be_lost, 4 })
