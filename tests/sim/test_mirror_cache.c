@@ -455,7 +455,7 @@ static void command_begins(struct slot *s)
 		  dice < 96 ? DISCARD :
 			      SYNC;
 	/* COMPARE AND WRITE: of one logical block, which a unit of a group has as a limit. A frame
-	 * has what a sector has when it is sent, also if it is of an earlier write to that alone. */
+	 * has what a sector has when it is sent, also one of an earlier write to that alone. */
 	s->n = s->what == CAW ? 1 : 1 + (uint32_t)draw(draw(3) ? 12 : 100);
 	s->n = ALIGN_UP(s->n, W.unit);
 	s->first = (uint32_t)draw(SECTORS - s->n) & ~(W.unit - 1);

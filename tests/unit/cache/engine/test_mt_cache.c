@@ -495,8 +495,11 @@ struct shape {
 	unsigned pool_fail;
 	bool errors;
 	uint64_t checks;
-	bool resizes; /* another size every few milliseconds */
+	bool resizes; /* another size every few milliseconds, of the store, too */
 };
+
+#define DISK_BYTES ((uint64_t)DISK_SECTORS * 512)
+#define DISK_TAIL MiB(1) /* where nobody writes: the store has it, or a part of it, or not */
 
 /* W10: sizes from the first one to six times that, each in the place of the one before. */
 static void *resize_often(void *over)
@@ -513,6 +516,9 @@ static void *resize_often(void *over)
 			 (unsigned long long)(first + bt_random(&rng) % (5 * first)));
 		ck_assert_msg(cache_update(g.cache, "size", text, err, sizeof(err)) == 0, "%s",
 			      err);
+		atomic_store(&g.disk->blk.size,
+			     DISK_BYTES + bt_random(&rng) % (DISK_TAIL / 512 + 1) * 512);
+		ck_assert_int_eq(blk_resize(g.blk), 0);
 		nanosleep(&(struct timespec){ .tv_nsec = (long)(bt_random(&rng) % 40000000) },
 			  NULL);
 		cache_get_info(g.cache, &i);
@@ -521,6 +527,7 @@ static void *resize_often(void *over)
 	fprintf(stderr, "# %u changes of size, %u of them done before the next one\n", changes,
 		done);
 	ck_assert_uint_ge(changes, 3);
+	atomic_store(&g.disk->blk.size, DISK_BYTES + DISK_TAIL);
 	return NULL;
 }
 
@@ -540,7 +547,7 @@ static void run_shape(const struct shape *sh)
 	ck_assert_msg(cache_parse(&conf, sh->conf, err, sizeof(err)) == 0, "%s", err);
 	g.cache = cache_create(&conf);
 	ck_assert_ptr_nonnull(g.cache);
-	g.disk = memdisk_create((uint64_t)DISK_SECTORS * 512, 512, "mt");
+	g.disk = memdisk_create(DISK_BYTES + DISK_TAIL, 512, "mt");
 	g.disk->now_percent = sh->now_percent;
 	g.disk->delay_ns = sh->delay_us * 1000;
 	g.disk->fail_permille = g.disk->fail_syncs_permille = sh->errors ? 30 : 0;
