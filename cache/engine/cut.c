@@ -52,7 +52,10 @@ void cut_page(struct cache_dev *dev, struct partition *p, struct block *b, void 
 
 	if (from >= sectors)
 		return;
-	BUG_ON(block_priv(p, b)->io || block_priv(p, b)->op_pins);
+	if (unlikely(block_priv(p, b)->io || block_priv(p, b)->op_pins)) {
+		cut->left = true;
+		return;
+	}
 	cut->lost += sector_map_any(dirty, from, sectors);
 	sector_map_clear(dirty, from, sectors);
 	arena_order();
@@ -95,7 +98,7 @@ static void cut_prepare(struct cache_dev *dev)
 }
 
 /* The owned range is what is behind the end by now, which may be more than when it was entered. Who
- * owns parts of that since does no harm: nothing of it stays. excl_lock. */
+ * owns parts of that since may still write something back there: that is waited for. excl_lock. */
 static void cut_widen(struct cache_dev *dev)
 {
 	struct cache_io *io = dev->cut.io;
@@ -194,6 +197,7 @@ static bool cut_some(struct cache_dev *dev, struct blk_req *req, const struct sp
 	if (op->stage == OP_CUT_MIRROR && mirror_forgets(dev->mirror, req, s)) {
 		op->stage = OP_CUT_DROP;
 		dev->cut.walk.last_stays = dev->mirror != NULL;
+		dev->cut.walk.left = false;
 		dev->cut.walk.sectors = req->offset >> SECTOR_SHIFT;
 		span_walk_init(&excl->walk, dev, s);
 	}
@@ -205,6 +209,11 @@ static bool cut_some(struct cache_dev *dev, struct blk_req *req, const struct sp
 	if (op->stage == OP_CUT_LAST && mirror_leaves_last(dev->mirror, req, s)) {
 		trim_last(dev, s);
 		op->stage = OP_CUT_OVER;
+	}
+	if (op->stage == OP_CUT_OVER && unlikely(dev->cut.walk.left)) {
+		op->stage = OP_CUT_DRAIN;
+		span_walk_init(&excl->walk, dev, s);
+		more = true;
 	}
 	return more;
 }

@@ -26,7 +26,7 @@ static inline bool cut_quiet(const struct cache_dev *dev)
 bool stage_cut(struct blk_req *req);
 
 /* One block of a walk that begins where a store ends, as the struct cut_walk @arg says: what is
- * behind goes. It has no I/O, and nobody has pinned it. Lock held. */
+ * behind goes, but of one that has I/O in flight, or is pinned. Lock held. */
 void cut_page(struct cache_dev *dev, struct partition *p, struct block *b, void *arg);
 
 #endif

@@ -113,6 +113,7 @@ struct dev_record {
 struct cut_walk {
 	uint64_t sectors; /* of the store */
 	uint64_t lost;	  /* blocks that were dirty behind */
+	bool left;	  /* some had I/O in flight, or were pinned */
 	bool last_stays;  /* a block that reaches over the end: its data, for now; not dirty */
 };
 
