@@ -10,9 +10,18 @@
 #   gadm GATEWAY ...                     its tgtadm: $out, $rc
 #   field GATEWAY NAME                   of the unit, as that gateway knows it
 #   await SECONDS COMMAND...             until it is true
+#   gw_freeze GATEWAY, gw_wake           SIGSTOP of both, and SIGCONT
 #   load_start GATEWAY                   paths.py by all paths, and one that reads by that one alone
 #   further N                            until it has written so much more
 #   load_stop                            true: nothing was lost, nothing stale was read
+#   image_has_it                         what the writer had acknowledged is in RADOS, not only shown
+#   hold LETTERS                         initiators of these names are registered (the first is the
+#                                        writer's), and another one reserves the unit: who is not
+#                                        registered may read. holds: all gateways say what they said
+#   figure NAME MS, figures NAME TEXT    collected, and printed: p50, p99, longest
+#   bar NAME GENEROUS STRICT TEXT        the longest is judged; by STRICT if TGT_STRICT=1
+#   day_ms, said_ms WORDS                now; when a log said so last. since FROM: of now
+#   fault_queue, fault_over              queued.py around a fault of the owner: see there
 
 declare -A gpid addr tag
 addr=([a]=127.0.0.1 [b]=127.0.0.2 [c]=127.0.0.3)
@@ -100,6 +109,20 @@ gw_stop() {
 	unset "gpid[$1]"
 	return $status
 }
+# Keeper and worker stand still. (Threads go on until the first one has been told, when it gets a
+# processor.)
+stands_still() { # PID...
+	local p
+	for p; do
+		! grep -hq '^State:[[:space:]]*[^TtZX[:space:]]' "/proc/$p/task"/*/status 2>/dev/null || return 1
+	done
+}
+gw_freeze() { # GATEWAY: $frozen
+	frozen="$(worker_of "${gpid[$1]}") ${gpid[$1]}"
+	kill -STOP $frozen
+	await 60 stands_still $frozen
+}
+gw_wake() { kill -CONT $frozen; }
 field() { # GATEWAY NAME: of the unit, as that gateway knows it
 	gadm "$1" --mode cluster --op show
 	sed -n "/Unit:/,\$s/^ *$2: \([^,]*\).*/\1/p" <<<"$out"
@@ -125,6 +148,7 @@ carried() { grep -c ' sessions with .* connections go on,' "$dir/$1/log"; }
 serves() { [ "$(field "$1" Here)" = active ]; }
 stands_by() { [ "$(field "$1" Here)" = standby ]; }
 others() { for g in a b c; do [ "$g" = "$1" ] || [ -z "${gpid[$g]-}" ] || echo "$g"; done; }
+third() { for g in a b c; do [ $g = "$1" ] || [ $g = "$2" ] || echo $g; done; }
 some_serves() { # among GATEWAYS: $owner
 	for owner in "$@"; do serves "$owner" && return 0; done
 	return 1
@@ -134,11 +158,11 @@ path_of() { echo "${addr[$1]}:${gport[$1]}"; }
 writer= reader=
 load_kill() {
 	local p
-	for p in $writer $reader; do kill -9 "$p" 2>/dev/null; done
+	for p in $writer $reader $queued $nexuses; do kill -9 "$p" 2>/dev/null; done
 }
 load_start() { # PINNED
 	rm -f "$dir/enough" "$dir/shared.n" # the writer counts anew
-	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" write \
+	${letter:+env NEXUS="$letter"} python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" write \
 		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/writer" 2>&1 &
 	writer=$!
 	python3 -B tests/cluster/paths.py $iqn "$dir/shared" "$dir/enough" read \
@@ -168,6 +192,136 @@ load_stop() {
 	echo "# $(cat "$dir/writer")"
 	echo "# pinned: $(cat "$dir/reader")"
 	return $((w + r))
+}
+
+# By a look that asks no gateway's cache. (One that writes back: after a SYNC.)
+image_export() {
+	rm -f "$dir/export"
+	out=$(rbd export --no-progress rbd/u "$dir/export" 2>&1)
+}
+image_has_it() {
+	image_export && out=$(python3 -B - "$dir/shared" "$dir/export" <<'END' 2>&1
+import struct, sys
+shared, image = (open(name, 'rb').read() for name in sys.argv[1:])
+for block in range(len(shared) // 16):
+    begun, gen = struct.unpack('<QQ', shared[16 * block:16 * block + 16])
+    want = struct.pack('<QQ', gen, block) * 256 if gen else bytes(4096)
+    got = image[4096 * block:4096 * block + 4096]
+    assert got == want, 'block %u: generation %d, not %d' % (block, struct.unpack('<Q', got[:8])[0], gen)
+END
+	)
+}
+
+# Initiators by nexuses.py: a line, and its answer in $is.
+nexuses= letter=
+nexuses_start() {
+	mkfifo "$dir/to" "$dir/from"
+	python3 -B tests/cluster/nexuses.py $iqn a="$(path_of a)" b="$(path_of b)" c="$(path_of c)" \
+		<"$dir/to" >"$dir/from" 2>"$dir/nexuses.log" &
+	nexuses=$!
+	exec 4>"$dir/to" 3<"$dir/from"
+}
+ask() { # LINE...: $is
+	is=none
+	echo "$@" >&4
+	read -r -t 200 is <&3
+}
+held_at() { # GATEWAY: $is
+	local keys
+	ask keys "h$1"
+	keys=$is
+	ask full "h$1"
+	is="$keys; $is"
+}
+hold() { # LETTERS
+	local g l
+	letter=${1:0:1}
+	nexuses_start
+	for g in a b c; do
+		for l in $(sed 's/./& /g' <<<"$1"); do
+			ask out "$l$g" ignore 0 0 5e
+			is "$l registers by $g" test "$is" = good
+			ask close "$l$g" # the session is another program's from now on
+		done
+		ask out "h$g" ignore 0 0 1a
+		is "h registers by $g" test "$is" = good
+	done
+	ask out ha reserve 5 1a 0
+	is "h reserves the unit" test "$is" = good
+	held_at a
+	held=$is
+	echo "# held: $held"
+}
+holds() {
+	local g
+	for g in "${!gpid[@]}"; do
+		await 60 agrees "$g"
+		held_at "$g"
+		out="$g says: $is"
+		[ "$is" = "$held" ] || return 1
+	done
+	ask write "y$owner"
+	out="y at $owner: $is"
+	[ "$is" = "status 18" ]
+}
+
+# Milliseconds of the day: now; when a gateway's log last said WORDS.
+day_ms() { date +'%H %M %S %3N' | awk '{ print (($1 * 60 + $2) * 60 + $3) * 1000 + $4 }'; }
+said_ms() { # WORDS
+	grep -h "$1" "$dir"/[abc]/log | sed -n 's/^\(..\):\(..\):\(..\)\.\(...\) .*/\1 \2 \3 \4/p' |
+		awk -v now="$(day_ms)" '{ t = (($1 * 60 + $2) * 60 + $3) * 1000 + $4
+			ago = (now - t + 86400000) % 86400000
+			if (NR == 1 || ago < least) { least = ago; last = t } } END { print last + 0 }'
+}
+since() { echo $((($2 - $1 + 86400000) % 86400000)); } # FROM TO
+figure() { echo "$2" >>"$dir/figures.$1"; }
+figures() { # NAME TEXT
+	sort -n "$dir/figures.$1" 2>/dev/null | awk -v t="$2" '{ v[NR] = $1 }
+		END { if (NR) printf "# %s: %u times, p50 %u ms, p99 %u, longest %u\n", t, NR,
+			v[int((NR + 1) / 2)], v[int(NR * 0.99 + 0.99)], v[NR] }'
+}
+stalls() { figure "$1" "$(sed -n 's/.*longest stall \([0-9]*\) ms.*/\1/p' "$dir/writer")"; }
+bar() { # NAME GENEROUS STRICT TEXT
+	local most=$2 longest
+	[ "${TGT_STRICT-}" != 1 ] || most=$3
+	figures "$1" "$4"
+	longest=$(sort -n "$dir/figures.$1" | tail -1)
+	out="longest: ${longest:-none}, at most $most"
+	is "$4: at most $most ms" test -n "$longest" -a "${longest:-0}" -le "$most"
+}
+# Of a takeover: how long until it was noticed, and from there until the unit was served.
+figure_takeover() { # NAME BEGAN
+	local deposed served
+	deposed=$(said_ms ' is deposed')
+	served=$(said_ms 'owned here, epoch')
+	figure "detect.$1" "$(since "$2" "$deposed")"
+	figure "serve.$1" "$(since "$deposed" "$served")"
+}
+
+# Commands that wait in living sessions of the owner while that is stopped, or cut off: queued.py.
+queued=
+queued_says() { # LINE...: $out
+	out=none
+	echo "$@" >&6
+	read -r -t 300 out <&5
+	[ "${out%% *}" = good ]
+}
+queued_start() { # OWNER
+	rm -f "$dir/q.to" "$dir/q.from"
+	mkfifo "$dir/q.to" "$dir/q.from"
+	NEXUS=${letter:+qr} python3 -B tests/cluster/queued.py $iqn "$(path_of "$1")" \
+		$(for g in $(others "$1"); do path_of "$g"; done) <"$dir/q.to" >"$dir/q.from" \
+		2>"$dir/queued.log" &
+	queued=$!
+	exec 6>"$dir/q.to" 5<"$dir/q.from"
+	queued_says stream
+}
+queued_stop() {
+	[ -n "$queued" ] || return 0
+	exec 6>&- 5<&-
+	kill -9 "$queued" 2>/dev/null
+	wait "$queued" 2>/dev/null
+	queued=
 }
 
 # A test may have others, and own_files=yes.

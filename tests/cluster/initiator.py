@@ -7,6 +7,16 @@ sys.dont_write_bytecode = True
 from iscsi_peer import Gone, Peer  # noqa: E402
 
 
+NEXUS = os.environ.get('NEXUS', '')
+
+
+def login_of(peer, nexus=NEXUS[:1]):
+    """By the name of $NEXUS, if there is one: as nexuses.py calls it, which may have registered it."""
+    if not nexus:
+        return peer.login()
+    return peer.login(name='iqn.2026-11.org.tgtd.test:' + nexus, isid=struct.pack('>BHBH', 0x80, 0x77, 0, ord(nexus)))
+
+
 def addresses_of(words):
     return [(a.split(':')[0], int(a.split(':')[1])) for a in words]
 
@@ -23,7 +33,7 @@ class Path:
         socket.setdefaulttimeout(1)
         try:
             Peer.count = os.getpid() & 0x3fff
-            self.peer = Peer(timeout=1.5, address=self.address).login()
+            self.peer = login_of(Peer(timeout=1.5, address=self.address))
         except (Gone, OSError, AssertionError, struct.error):
             self.peer = None
         return self.peer
@@ -71,6 +81,7 @@ class Paths:
                 return (status, maybe) if also else data
             if status.startswith('6/'):
                 continue
+            assert status != 'status 24' or not NEXUS, 'who is registered may write'
             maybe = maybe or status == 'gone'
             at = (at + 1) % len(self.paths)
             if status in ('2/04/0a', 'gone') or at == self.at:

@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Three gateways before one Ceph, all of one machine: one serves a unit, the others stand by. The
-# unit is handed over; keeper and worker are killed, and the worker alone; a worker is replaced as
-# planned; the owner is stopped, and woken. One initiator has all paths. A second one has the
-# owner's alone: it would see stale reads.
+# Three gateways before one Ceph, all of one machine: one serves a unit, the others stand by. One
+# initiator has all paths. A second one has the owner's alone: it would see stale reads. A third one
+# holds a persistent reservation, which all gateways show as before after each round.
 #
-# RBD=short does each once (make check); ROUNDS=N each N times, KILLS=N that of keeper and worker.
+#   handover  it is handed over, and goes home; what is refused
+#   image     the image goes, and comes back
+#   reset     at a gateway that stands by
+#   kill      the owner's keeper and worker are killed
+#   worker    the worker alone
+#   restart   the worker is replaced as planned
+#   race      two gateways are told to take the unit at once
+#   stop      the owner is stopped with 32 writes and 32 reads in its sessions, and woken
+#
+# PARTS="kill stop": these. RBD=short does each once (make check); ROUNDS=N each N times, KILLS=N
+# all of kill and worker. Printed are the longest waits of the writer, and how long a takeover takes;
+# with TGT_STRICT=1 they are judged by what is wanted of a quiet machine.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -15,173 +25,291 @@ test_end() { load_kill; }
 gateways_test gateways
 kills=${KILLS:-18}
 [ "${RBD-}" != short ] || kills=1
+worker_kills=${KILLS:-$rounds}
+parts=${PARTS:-handover image reset kill worker restart race stop}
+unit() { gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params "$2"; }
 
 group_start
 is "one of them serves the unit" await 60 some_serves a b c
 for g in $(others "$owner"); do is "... and $g stands by" await 60 stands_by "$g"; done
 for g in a b c; do is "$g says who serves it" test "$(owner_at "$g")" = "$owner"; done
 
-gw_admin a --dump
-is "a dump has the gateways" grep -qx '	gateway c 13' <<<"$out"
-gw_admin a -p -e
-is "... as the file has them" test "$rc" = 0 -a -z "$(grep "is not what" <<<"$out")"
-sed -i.was 's/gateway c 13/gateway c 14/' "$dir/targets.conf"
-gw_admin a -p -e
-is "what only a start changes is said" grep -q 'targets.conf:1: <cluster g> is not what' <<<"$out"
-mv "$dir/targets.conf.was" "$dir/targets.conf"
+hold wqr
 
-echo "# hand-over"
-load_start "$owner"
-set -- $(others "$owner")
-to=$1
-gadm "$2" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$to"
-is "any gateway may be told to hand it over" test "$rc" = 0
-is "... and the other one serves" await 60 serves "$to"
-is "... the first one stands by" await 60 stands_by "$owner"
-further 50
-is "nothing is lost, nothing stale is read" load_stop
-gadm "$to" --op update --mode logicalunit --tid 1 --lun 1 --params owner=nobody
-is "a gateway that there is not" test "$rc" != 0
-# An image that another client had open would not be fenced with the gateway.
-gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u --bsopts group=h
-is "a unit of another group" test "$rc" != 0
-gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u \
-	--bsopts "conf=/dev/null;group=g"
-is "a unit of the group, and of another cluster" test "$rc" != 0
+part_handover() {
+	gw_admin a --dump
+	is "a dump has the gateways" grep -qx '	gateway c 13' <<<"$out"
+	gw_admin a -p -e
+	is "... as the file has them" test "$rc" = 0 -a -z "$(grep "is not what" <<<"$out")"
+	sed -i.was 's/gateway c 13/gateway c 14/' "$dir/targets.conf"
+	gw_admin a -p -e
+	is "what only a start changes is said" grep -q 'targets.conf:1: <cluster g> is not what' <<<"$out"
+	mv "$dir/targets.conf.was" "$dir/targets.conf"
 
-echo "# a unit whose image goes, and comes back"
-set -- $(others "$to")
-unit() { gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params "$2"; }
-for g in "$to" "$1"; do
-	unit "$g" path=rbd/other
-	is "at $g it is not given another image" test "$rc" != 0
-	is "... and the log says why" grep -q 'a unit of a group of gateways keeps its image' "$dir/$g/log"
-done
-rbd rename rbd/u rbd/away
-child=$(worker_of "${gpid[$1]}")
-kill -9 "$child"
-is "a worker that does not find it" await 120 worker_changed "$1" "$child"
-is "... has a unit of nobody's" test -z "$(field "$1" Here)"
-unit "$1" refresh=1
-is "... and still" test "$rc" != 0
-rbd rename rbd/away rbd/u
-load_start "$to"
-unit "$1" refresh=1
-is "when it is there again" test "$rc" = 0
-is "... the unit stands by" await 60 stands_by "$1"
-is "... as before it is served elsewhere" test "$(owner_at "$1")" = "$to"
-unit "$1" owner="$1"
-is "... and may be handed over" await 60 serves "$1"
-further 30
-is "nothing is lost, nothing stale is read" load_stop
+	echo "# hand-over"
+	some_serves a b c
+	load_start "$owner"
+	home=$(field a Home)
+	for to in $(others "$owner"); do [ "$to" = "$home" ] || break; done
+	unit "$(third "$owner" "$to")" owner="$to"
+	is "any gateway may be told to hand it over" test "$rc" = 0
+	is "... and the other one serves" await 60 serves "$to"
+	is "... the first one stands by" await 60 stands_by "$owner"
+	further 50
+	unit "$owner" owner=home
+	is "it may be told to go home" test "$rc" = 0
+	is "... and $home serves" await 60 serves "$home"
+	is "... $to stands by" await 60 stands_by "$to"
+	further 50
+	is "nothing is lost, nothing stale is read" load_stop
+	is "... it is in RADOS" image_has_it
+	is "... reservations are the same" holds
+	gadm "$to" --op update --mode logicalunit --tid 1 --lun 1 --params owner=nobody
+	is "a gateway that there is not" test "$rc" != 0
+	# An image that another client had open would not be fenced with the gateway.
+	gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u --bsopts group=h
+	is "a unit of another group" test "$rc" != 0
+	gadm a --op new --mode logicalunit --tid 1 --lun 2 --bstype rbd -b rbd/u \
+		--bsopts "conf=/dev/null;group=g"
+	is "a unit of the group, and of another cluster" test "$rc" != 0
+}
 
-echo "# a reset that a standby gateway receives"
-for g in a b c; do
-	gadm $g --op update --mode target --tid 1 --name allow_target_reset --value Yes
-done
-await 60 some_serves a b c
-set -- $(others "$owner")
-for fn in 5 6; do
-	for g; do
-		out=$(timeout 120 python3 -B tests/cluster/resets.py $iqn "$(path_of "$owner")" \
-			"$(path_of "$g")" $fn 2>&1)
-		rc=$?
-		is "function $fn at $g is done by $owner, who serves" test "$rc" = 0
+part_image() {
+	echo "# a unit whose image goes, and comes back"
+	some_serves a b c
+	to=$owner
+	set -- $(others "$to")
+	for g in "$to" "$1"; do
+		unit "$g" path=rbd/other
+		is "at $g it is not given another image" test "$rc" != 0
+		is "... and the log says why" grep -q 'a unit of a group of gateways keeps its image' "$dir/$g/log"
 	done
-done
+	rbd rename rbd/u rbd/away
+	child=$(worker_of "${gpid[$1]}")
+	kill -9 "$child"
+	is "a worker that does not find it" await 120 worker_changed "$1" "$child"
+	is "... has a unit of nobody's" test -z "$(field "$1" Here)"
+	unit "$1" refresh=1
+	is "... and still" test "$rc" != 0
+	rbd rename rbd/away rbd/u
+	load_start "$to"
+	unit "$1" refresh=1
+	is "when it is there again" test "$rc" = 0
+	is "... the unit stands by" await 60 stands_by "$1"
+	is "... as before it is served elsewhere" test "$(owner_at "$1")" = "$to"
+	unit "$1" owner="$1"
+	is "... and may be handed over" await 60 serves "$1"
+	further 30
+	is "nothing is lost, nothing stale is read" load_stop
+}
+
+part_reset() {
+	echo "# a reset that a standby gateway receives"
+	for g in a b c; do
+		gadm $g --op update --mode target --tid 1 --name allow_target_reset --value Yes
+	done
+	await 60 some_serves a b c
+	set -- $(others "$owner")
+	for fn in 5 6; do
+		for g; do
+			out=$(timeout 120 python3 -B tests/cluster/resets.py $iqn "$(path_of "$owner")" \
+				"$(path_of "$g")" $fn 2>&1)
+			rc=$?
+			is "function $fn at $g is done by $owner, who serves" test "$rc" = 0
+		done
+	done
+}
 
 # More often than an object has room for fences.
-echo "# keeper and worker are killed"
-some_serves a b c
-for round in $(seq "$kills"); do
-	load_start "$owner"
-	gw_kill "$owner"
-	is "another one serves" await 60 some_serves $(others "$owner")
-	further 50
-	for g in a b c; do [ -n "${gpid[$g]-}" ] || gw_start "$g"; done
-	is "the killed one comes back" test "$rc" = 0
-	further 50
-	is "nothing is lost, nothing stale is read ($round)" load_stop
-	await 60 some_serves a b c
-done
-is "the next one asked the kernel whether the killed one is gone" \
-	test -z "$(grep -h 'an earlier process of this gateway is silent' "$dir"/[abc]/log)"
+part_kill() {
+	echo "# keeper and worker are killed"
+	for round in $(seq "$kills"); do
+		some_serves a b c
+		load_start "$owner"
+		began=$(day_ms)
+		gw_kill "$owner"
+		is "another one serves" await 60 some_serves $(others "$owner")
+		figure_takeover kill "$began"
+		further 50
+		for g in a b c; do [ -n "${gpid[$g]-}" ] || gw_start "$g"; done
+		is "the killed one comes back" test "$rc" = 0
+		further 50
+		is "nothing is lost, nothing stale is read ($round)" load_stop
+		stalls kill
+		is "... it is in RADOS" image_has_it
+		is "... reservations are the same" holds
+	done
+	is "the next one asked the kernel whether the killed one is gone" \
+		test -z "$(grep -h 'an earlier process of this gateway is silent' "$dir"/[abc]/log)"
+	figures detect.kill "from the kill to the deposition"
+	bar serve.kill 30000 1000 "from there until the unit is served"
+	bar kill 60000 5000 "the writer's longest wait, keeper and worker killed"
+}
 
 # By turns: a keeper gives up when four workers in a row die within 10 s of serving.
 has_served() { [ "$(ps -o etimes= -p "$(worker_of "${gpid[$1]}")")" -gt 11 ]; }
-echo "# the worker alone is killed"
-for round in $(seq "$rounds"); do
-	set -- a b c
-	shift $((round % 3))
-	gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$1"
-	is "$1 serves" await 60 serves "$1"
-	[ "$round" -le 3 ] || await 60 has_served "$1"
-	owner=$1
-	load_start "$owner"
-	was=$owner
-	child=$(worker_of "${gpid[$was]}")
-	kill -9 "$child"
-	is "another worker comes, as the same gateway" await 120 worker_changed "$was" "$child"
-	is "the unit is served" await 60 some_serves a b c
-	is "... and that gateway knows by whom" await 60 agrees "$was"
-	further 50
-	is "nothing is lost, nothing stale is read ($round)" load_stop
-	await 60 some_serves a b c
-done
+part_worker() {
+	echo "# the worker alone is killed"
+	for round in $(seq "$worker_kills"); do
+		set -- a b c
+		shift $((round % 3))
+		unit "$1" owner="$1"
+		is "$1 serves" await 60 serves "$1"
+		[ "$round" -le 3 ] || await 60 has_served "$1"
+		owner=$1
+		load_start "$owner"
+		was=$owner
+		child=$(worker_of "${gpid[$was]}")
+		kill -9 "$child"
+		is "another worker comes, as the same gateway" await 120 worker_changed "$was" "$child"
+		is "the unit is served" await 60 some_serves a b c
+		is "... and that gateway knows by whom" await 60 agrees "$was"
+		further 50
+		is "nothing is lost, nothing stale is read ($round)" load_stop
+		stalls worker
+		is "... it is in RADOS" image_has_it
+		is "... reservations are the same" holds
+	done
+	bar worker 60000 5000 "the writer's longest wait, worker killed"
+}
 
 # A lease is not handed on: the next worker claims its units anew.
-echo "# the worker is replaced as planned"
-for round in $(seq "$rounds"); do
-	load_start "$owner"
-	was=$owner
-	child=$(worker_of "${gpid[$was]}")
-	before=$(carried "$was")
-	gadm "$was" --mode system --op update --name restart
-	is "a restart is asked for" test "$rc" = 0
-	is "another worker comes" await 120 worker_changed "$was" "$child"
-	is "sessions go on" test "$(carried "$was")" -gt "$before"
-	is "the unit is served" await 60 some_serves a b c
-	further 50
-	is "nothing is lost, nothing stale is read ($round)" load_stop
-	await 60 some_serves a b c
-done
-
-echo "# two gateways are to take the unit at once"
-load_start "$owner"
-set -- $(others "$owner")
-for round in $(seq $((rounds * 3))); do
-	for to; do
-		TGT_IPC_SOCKET=$dir/$to/socket "$bin/tgtadm" --op update --mode logicalunit \
-			--tid 1 --lun 1 --params owner="$to" >"$dir/$to/told" 2>&1 &
-		told=$!
-		asked="${asked-} $told"
+part_restart() {
+	echo "# the worker is replaced as planned"
+	for round in $(seq "$rounds"); do
+		some_serves a b c
+		load_start "$owner"
+		was=$owner
+		child=$(worker_of "${gpid[$was]}")
+		before=$(carried "$was")
+		gadm "$was" --mode system --op update --name restart
+		is "a restart is asked for" test "$rc" = 0
+		is "another worker comes" await 120 worker_changed "$was" "$child"
+		is "sessions go on" test "$(carried "$was")" -gt "$before"
+		is "the unit is served" await 60 some_serves a b c
+		further 50
+		is "nothing is lost, nothing stale is read ($round)" load_stop
+		stalls restart
+		is "... reservations are the same" holds
 	done
-	wait $asked
-	asked=
-	await 60 some_serves a b c || break
-done
-is "one of them serves" await 60 some_serves a b c
-further 50
-is "nothing is lost, nothing stale is read" load_stop
+	bar restart 60000 5000 "the writer's longest wait, worker replaced"
+}
 
-echo "# the owner is stopped, and woken"
-await 60 some_serves a b c
-for round in $(seq "$rounds"); do
+# Each is told that it is heard; whose wish comes last has the unit.
+part_race() {
+	local refused=0 t
+	echo "# two gateways are to take the unit at once"
+	some_serves a b c
 	load_start "$owner"
-	was=$owner
-	child=$(worker_of "${gpid[$was]}")
-	kill -STOP "${gpid[$was]}" "$child"
-	is "another one serves" await 60 some_serves $(others "$was")
+	set -- $(others "$owner")
+	for round in $(seq $((rounds * 3))); do
+		asked=
+		for to; do
+			TGT_IPC_SOCKET=$dir/$to/socket "$bin/tgtadm" --op update --mode logicalunit \
+				--tid 1 --lun 1 --params owner="$to" >>"$dir/told" 2>&1 &
+			asked="$asked $!"
+		done
+		for t in $asked; do wait "$t" || refused=$((refused + 1)); done
+		await 60 some_serves "$@" || break
+	done
+	out=$(cat "$dir/told")
+	is "both are told that they are heard, $round times ($refused refused)" test "$refused" = 0
+	is "one of the two serves" await 60 some_serves "$@"
 	further 50
-	kill -CONT "$child" "${gpid[$was]}"
-	is "the woken one stands by" await 60 stands_by "$was"
-	further 100
-	is "nothing is lost, nothing stale is read ($round)" load_stop
-	gadm "$was" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$was"
-	is "... and it serves when it is told to" await 60 serves "$was"
-	owner=$was
+	is "nothing is lost, nothing stale is read" load_stop
+	stalls race
+	is "... it is in RADOS" image_has_it
+	is "... reservations are the same" holds
+	bar race 60000 5000 "the writer's longest wait, two told at once"
+}
+
+fences() { timeout 60 ceph osd blocklist ls 2>/dev/null | sort; }
+fences_of() { # of which the file FENCES knows nothing: $fence, of one line
+	fence=$(fences | comm -13 "$dir/fences" - | head -1)
+	[ -n "$fence" ]
+}
+osd_knows() { # this map, at least
+	[ "$(timeout 60 ceph daemon "$ceph/out/osd.0.asok" status 2>/dev/null |
+		sed -n 's/.*"newest_map": *\([0-9]*\).*/\1/p')" -ge "$1" ]
+}
+map_now() { timeout 60 ceph osd dump 2>/dev/null | sed -n 's/^epoch //p'; }
+not_fenced() { ! fences | grep -qF "$1"; }
+
+part_stop() {
+	echo "# the owner is stopped, and woken"
+	for round in $(seq "$rounds"); do
+		await 60 some_serves a b c
+		was=$owner
+		load_start "$was"
+		is "32 writes are at work, 32 blocks cached" queued_start "$was"
+		stopped_and_fenced
+		further 50
+		woken "$round"
+		further 100
+		is "nothing is lost, nothing stale is read ($round)" load_stop
+		stalls stop
+		is "... it is in RADOS" image_has_it
+		goes_on
+	done
+	figures detect.stop "from the stop to the deposition"
+	bar serve.stop 30000 1000 "from there until the unit is served"
+	bar stop 60000 5000 "the writer's longest wait, owner stopped"
+
+	# A fence is for ten years. What if it were for 5 s, and over when the owner wakes? Then Ceph
+	# keeps nobody out. What waits in sockets is kept out by the lease, which is looked at before
+	# each command. What librados had taken before the stop would land: so nothing is at work here.
+	echo "# it is woken when its fence is over"
+	await 60 some_serves a b c
+	was=$owner
+	is "32 blocks are cached" queued_start "$was"
+	is "... and nothing is at work" queued_says still
+	stopped_and_fenced
+	ceph osd blocklist rm "${fence%% *}" >/dev/null 2>&1
+	ceph osd blocklist add "${fence%% *}" 5 >/dev/null 2>&1
+	is "it is fenced for 5 s" await 60 fences_of
+	is "... and then is not" await 60 not_fenced "${fence%% *}"
+	is "... as the OSD knows" await 60 osd_knows "$(map_now)"
+	woken "no fence"
+	goes_on
+}
+stopped_and_fenced() { # and all is written anew elsewhere
+	fences >"$dir/fences"
+	sleep "0.$((RANDOM % 5))"
+	is "$was is stopped" gw_freeze "$was"
+	began=$(day_ms)
+	is "32 writes, 32 reads are queued" queued_says queue
+	echo "# writes that were at work: ${out#good }"
+	is "another one serves" await 60 some_serves $(others "$was")
+	figure_takeover stop "$began"
+	is "the client of $was is fenced" await 60 fences_of
+	is "... for ten years: $fence" test "$(cut -c1-4 <<<"${fence#* }")" -ge $(($(date +%Y) + 9))
+	is "all blocks are written elsewhere" queued_says elsewhere
+}
+woken() { # NAME
+	gw_wake
+	is "$was stands by when it is woken ($1)" await 60 stands_by "$was"
+	is "32 reads more" queued_says reads
+	is "... of cached blocks are refused, as is what was queued" queued_says answers refused
+	echo "# ${out#good }"
+	image_export
+	is "RADOS has what was acknowledged" queued_says same "$dir/export"
+}
+goes_on() {
+	unit "$was" owner="$was"
+	is "$was serves when it is told to" await 60 serves "$was"
+	is "the session that was there goes on" queued_says usable
+	image_export
+	is "... RADOS has it" queued_says same "$dir/export"
+	is "... reservations are the same" holds
+	queued_stop
+}
+
+for part in $parts; do
+	await 60 some_serves a b c
+	part_$part
 done
 
+some_serves a b c
 gadm a --mode cluster --op show --json
 is "all of it as JSON" python3 -B -c '
 import json, sys

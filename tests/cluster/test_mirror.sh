@@ -77,7 +77,6 @@ is_mirrored() { # among GATEWAYS: $owner by $peer
 	some_serves "$@" && peer=$(mirror_of "$owner") && [ -n "$peer" ]
 }
 by_another() { is_mirrored a b c && [ "$peer" != "$1" ]; } # than GATEWAY
-third() { for g in a b c; do [ $g = "$1" ] || [ $g = "$2" ] || echo $g; done; }
 in_log() { grep -c "$2" "$dir/$1/log"; }
 replayed() { # blocks that takeovers have brought to the store
 	cat "$dir"/[abc]/log | sed -n 's/.*: \([0-9]*\) blocks that were mirrored here are in the store.*/\1/p' |

@@ -4,6 +4,7 @@
 # is listed with its reason.
 #
 #   test_iscsi_cu.sh [ram] [aio] [small-cache]    all three unless named
+#   test_iscsi_cu.sh rbd|rbd-none    images cu and cu2 of a Ceph that is there: tests/cluster/test_rbd_cu.sh
 #
 #   ISCSI_TEST_CU   another build of the tool, e.g. the newest; what is wrong with newer tests stands below
 #   TGT_TEST_CACHE   say "size=1m": an aio LUN behind such a cache instead of these three
@@ -147,10 +148,14 @@ run() {
 	# Sanitize.Reset looks at the operation for some seconds, which it must last: it is slowed down for it. Then the
 	# test sleeps for a minute: beside the others, on a target of its own.
 	local store="--bstype ram --backing-store 64m" reset
-	if [ "$name" != ram ]; then
+	case $name in
+	ram) ;;
+	rbd*) store="--bstype rbd --backing-store rbd/cu2 --bsopts ${*: -1}" ;;
+	*)
 		truncate -s 64m "$work/disk2"
 		store="--bstype aio --backing-store $work/disk2"
-	fi
+		;;
+	esac
 	"$bin/tgtadm" --op new --mode target --tid 2 -T $iqn-2 &&
 		"$bin/tgtadm" --op bind --mode target --tid 2 -I ALL &&
 		"$bin/tgtadm" --op update --mode target --tid 2 --name allow_target_reset --value Yes &&
@@ -158,9 +163,12 @@ run() {
 		"$bin/tgtadm" --op update --mode logicalunit --tid 2 --lun 1 --params thin_provisioning=1,sanitize_rate=8 ||
 		{ echo "not ok $name: cannot configure the second target"; return; }
 	chap_target || { echo "not ok $name: cannot configure the third target"; return; }
-	timeout 300 "$cu" --dataloss --allow-sanitize -t "ALL.Sanitize.Reset" \
-		"iscsi://127.0.0.1:$port/$iqn-2/1" >"$out.reset" 2>&1 &
-	reset=$!
+	reset=
+	[ "${RBD-}" = short ] && [ "$name" != "${name#rbd}" ] || {
+		timeout 300 "$cu" --dataloss --allow-sanitize -t "ALL.Sanitize.Reset" \
+			"iscsi://127.0.0.1:$port/$iqn-2/1" >"$out.reset" 2>&1 &
+		reset=$!
+	}
 	# The second path is a second session to the same LU, for the multipath tests.
 	local url=iscsi://127.0.0.1:$port/$iqn/1
 	run_suite "$name" "$out" "$url" "$url"
@@ -183,8 +191,10 @@ run() {
 	to_tap "$name, read-only" "$others.ro"
 	# What it asks of CHAP, on a target that asks for it.
 	run_chap "$name" "$out.chap" "127.0.0.1:$port/$iqn-3/1"
-	wait $reset || echo "not ok $name Sanitize.Reset: $cu ended with $?"
-	to_tap "$name" "$out.reset"
+	[ -z "$reset" ] || {
+		wait $reset || echo "not ok $name Sanitize.Reset: $cu ended with $?"
+		to_tap "$name" "$out.reset"
+	}
 	to_tap "$name" "$out"
 	awk -v n="$name" '$1 == "tests" { for (i = 2; i <= 5; i++) s[i] += $i }
 		END { printf "# %s: %d tests, %d run, %d passed, %d failed\n", n, s[2], s[3], s[4], s[5] }' "$out"
@@ -215,6 +225,10 @@ for name; do
 	ram) run ram size=32m --bstype ram --backing-store 256m ;;
 	aio) run aio size=64m --bstype aio --backing-store "$work/disk" ;;
 	small-cache) run small-cache size=4m --bstype aio --backing-store "$work/disk" ;;
+	rbd) run rbd size=64m --bstype rbd --backing-store rbd/cu --bsopts "conf=$CEPH_CONF;id=admin" ;;
+	rbd-none)
+		run rbd-none size=64m --bstype rbd --backing-store rbd/cu --bsopts "conf=$CEPH_CONF;id=admin;cache=none"
+		;;
 	*) echo "not ok $name: no such run" ;;
 	esac
 done
