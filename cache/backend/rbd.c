@@ -172,6 +172,20 @@ static int rbd_refresh(struct blk *blk)
 	return err;
 }
 
+/* Who closes the image waits for who looks. */
+static int rbd_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		      uint64_t *run)
+{
+	struct rbd_open *o;
+
+	pthread_mutex_lock(&opens_lock);
+	o = atomic_load(&rbd_of(blk)->open);
+	if (o)
+		rbd_extent_hold(&o->image);
+	pthread_mutex_unlock(&opens_lock);
+	return o ? rbd_image_extent(&o->image, blk->block_size, offset, len, what, run) : -ENODEV;
+}
+
 /* ---- opening, closing ------------------------------------------------------------------------ */
 
 static void rbd_free(struct rbd *r)
@@ -240,6 +254,7 @@ static const struct blk_ops rbd_ops = {
 	.discard = rbd_store_write,
 	.zero = rbd_store_write,
 	.compare_and_write = rbd_store_write,
+	.extent = rbd_extent,
 	.refresh = rbd_refresh,
 	.resize = rbd_resize_store,
 	.quiesced = rbd_quiesced,

@@ -481,6 +481,7 @@ static int image_open(struct rbd_image *i, char *why, size_t len)
 void rbd_image_close(struct rbd_image *i)
 {
 	image_quiesce_unwatch(i);
+	rbd_extents_end(i);
 	if (i->watching)
 		(void)i->lib->rbd_update_unwatch(i->image, i->watch);
 	while (atomic_load(&i->looking))

@@ -55,6 +55,8 @@ struct rbd_image {
 	struct offload_lane lane;
 	struct offload_job look;
 	_Atomic bool gone;   /* it has been removed: librbd would wait for it, or not know */
+	_Atomic unsigned extents;      /* looks at it that are under way */
+	_Atomic uint64_t extents_since, extents_ns; /* what they have taken of late */
 	_Atomic int looking; /* 0: no; 1: it is being asked; 2: and once more */
 };
 
@@ -68,6 +70,14 @@ void rbd_image_close(struct rbd_image *i);
 bool rbd_image_submit(struct rbd_image *i, struct blk_req *req);
 /* Asks for the size; i->looks tells when that is done. Any thread; waits for nothing. */
 void rbd_image_look(struct rbd_image *i);
+/* The state of the run that begins at @offset, as blk_ops.extent, in blocks of @block bytes. After
+ * rbd_extent_hold(), by which nobody closes it; it lets go. rbd_extent.c. A thread that may block,
+ * for some seconds. */
+int rbd_image_extent(struct rbd_image *i, uint32_t block, uint64_t offset, uint64_t len,
+		     enum blk_extent *what, uint64_t *run);
+void rbd_extent_hold(struct rbd_image *i);
+/* Nobody looks any more. A thread of offload_submit_library(). */
+void rbd_extents_end(struct rbd_image *i);
 /* The answer to i->quiesce(): 0, or -errno, then there is no snapshot. Nobody waits for it: it does
  * nothing. Any thread; waits for nothing. */
 void rbd_image_quiesced(struct rbd_image *i, int status);

@@ -102,6 +102,9 @@ typedef struct {
 	C(int, rbd_lock_break, (rbd_image_t, rbd_lock_mode_t, const char *owner))              \
 	C(int, rbd_is_exclusive_lock_owner, (rbd_image_t, int *))                              \
 	C(int, rbd_snap_get_id, (rbd_image_t, const char *snap, uint64_t *))                   \
+	C(int, rbd_diff_iterate2,                                                              \
+	  (rbd_image_t, const char *from, uint64_t, uint64_t, uint8_t parent, uint8_t whole,   \
+	   int (*)(uint64_t, size_t, int, void *), void *))                                    \
 	C(int, rbd_config_image_list, (rbd_image_t, rbd_config_option_t *, int *))             \
 	C(void, rbd_config_image_list_cleanup, (rbd_config_option_t *, int))                   \
 	C(int, rbd_update_watch, (rbd_image_t, uint64_t *, rbd_update_callback_t, void *))     \

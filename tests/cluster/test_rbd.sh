@@ -106,6 +106,12 @@ adm --op show --mode target
 is "its type is shown" has "Backing store type: rbd"
 is "... and its path" has "Backing store path: rbd/a"
 adm --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
+peer extents 1
+is "an image that is new has nothing" prints "131072 1"
+peer sense 1 write
+peer sync 1
+peer extents 1
+is "... and then what is written" prints $'8 0\n131064 1'
 peer write 1 first
 is "blocks are written, then synced" prints 0
 peer fua 1
@@ -164,6 +170,9 @@ peer zeros 1 0
 is "WRITE SAME of zeros over two objects" prints 0
 peer bytes 1 8188 8
 is "... gives zeros" prints 0
+peer extents 1
+is "... that are not there" test "$(head -1 <<<"$out" | tr ' ' '\n' | sed -n '2p')" = 1
+is "... all of them" test "$(head -1 <<<"$out" | sed 's/ .*//')" -ge 16384
 peer sync 1
 is "SYNC" prints 0
 gone 1
