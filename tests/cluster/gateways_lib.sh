@@ -195,12 +195,12 @@ load_stop() {
 }
 
 # By a look that asks no gateway's cache. (One that writes back: after a SYNC.)
-image_export() {
+image_export() { # [IMAGE]
 	rm -f "$dir/export"
-	out=$(rbd export --no-progress rbd/u "$dir/export" 2>&1)
+	out=$(rbd export --no-progress "rbd/${1:-u}" "$dir/export" 2>&1)
 }
-image_has_it() {
-	image_export && out=$(python3 -B - "$dir/shared" "$dir/export" <<'END' 2>&1
+image_has_it() { # [SHARED IMAGE]
+	image_export "${2-}" && out=$(python3 -B - "${1:-$dir/shared}" "$dir/export" <<'END' 2>&1
 import struct, sys
 shared, image = (open(name, 'rb').read() for name in sys.argv[1:])
 for block in range(len(shared) // 16):
@@ -324,7 +324,16 @@ queued_stop() {
 	queued=
 }
 
-# A test may have others, and own_files=yes.
+# A test may have others of these, and own_files=yes.
+unit_lines() { # of the target
+	cat <<-END
+		<backing-store rbd/u>
+			bs-type rbd
+			bsopts group=g
+		</backing-store>
+	END
+}
+group_images() { rbd create u --size "${image_size:-16M}" --image-feature layering,exclusive-lock; }
 gateway_line() { echo "gateway $2 ${tag[$2]}"; } # GATEWAY X: of X in the file of GATEWAY
 group_lines() { :; }                             # GATEWAY: more of the group
 group_file() { # GATEWAY
@@ -333,21 +342,16 @@ group_file() { # GATEWAY
 	for g in a b c; do echo "	$(gateway_line "$1" $g)"; done
 	echo "	ceph-conf $ceph/ceph.conf"
 	group_lines "$1"
-	cat <<END
-</cluster>
-<target $iqn>
-	<backing-store rbd/u>
-		bs-type rbd
-		bsopts group=g
-	</backing-store>
-</target>
-END
+	echo "</cluster>"
+	echo "<target $iqn>"
+	unit_lines
+	echo "</target>"
 }
 group_start() {
 	local g
 	ceph_start || { echo "not ok a Ceph of one machine"; tail -5 "$ceph"/out/*.out; exit 1; }
 	echo "# Ceph is in $ceph"
-	rbd create u --size "${image_size:-16M}" --image-feature layering,exclusive-lock
+	group_images
 	if [ -n "${own_files-}" ]; then
 		for g in a b c; do group_file $g >"$dir/targets.$g"; done
 	else # one for all of them

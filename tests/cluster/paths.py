@@ -15,6 +15,7 @@ sys.path.insert(0, 'tests/cluster')
 from initiator import Paths, Peer, addresses_of  # noqa: E402
 
 BLOCKS = 64  # of 4 KiB
+LUN = int(os.environ.get('LUN', 1))
 iqn, shared, flag, what = sys.argv[1:5]
 addresses = addresses_of(sys.argv[5:])
 if not os.path.exists(shared):
@@ -58,13 +59,13 @@ def write_all():
         block = r.randrange(BLOCKS)
         if r.random() < 0.3:
             before = acked(block)
-            got = generation(block, transfer(lambda p: p.read(block * 8, 8, lun=1)))
+            got = generation(block, transfer(lambda p: p.read(block * 8, 8, lun=LUN)))
             assert before <= got <= begun(block), ('read', block, before, got, begun(block))
             reads += 1
         else:
             gen += 1
             begun(block, gen)
-            transfer(lambda p: p.write(block * 8, 8, stamped(block, gen), lun=1))
+            transfer(lambda p: p.write(block * 8, 8, stamped(block, gen), lun=LUN))
             acked(block, gen)
             writes += 1
         now = time.monotonic()
@@ -72,7 +73,7 @@ def write_all():
         with open(shared + '.n', 'w') as f:
             f.write('%u %u\n' % (writes, int(worst * 1000)))
     for block in range(BLOCKS):
-        got = generation(block, transfer(lambda p: p.read(block * 8, 8, lun=1)))
+        got = generation(block, transfer(lambda p: p.read(block * 8, 8, lun=LUN)))
         assert acked(block) == got, ('lost', block, acked(block), got)
     print('%u writes, %u reads, longest stall %u ms, %s' % (writes, reads, worst * 1000, seen))
 
@@ -82,7 +83,7 @@ def read_all():
     while not os.path.exists(flag):
         block = r.randrange(BLOCKS)
         before = acked(block)
-        data, status = paths.paths[0].do(lambda p: p.read(block * 8, 8, lun=1))
+        data, status = paths.paths[0].do(lambda p: p.read(block * 8, 8, lun=LUN))
         if status == 'good':
             got = generation(block, data)
             assert before <= got <= begun(block), ('STALE', block, before, got, begun(block))
