@@ -1,5 +1,5 @@
 # Tests: their programs, and the targets that run them. Included by the Makefile at the top.
-.PHONY: check check-all check-unit check-integration check-cluster check-others check-conformance check-cache-sizes check-layers check-package \
+.PHONY: check check-all check-unit check-integration check-cluster check-cluster-shows check-others check-conformance check-cache-sizes check-layers check-package \
 	prose check-vm check-vm-long check-shows check-cache-shows check-asan check-tsan check-tsan-inner check-fuzz fuzz
 
 # tests/unit mirrors the tree; tests/unit/threads/ and names test_mt_* (of integration tests
@@ -96,6 +96,25 @@ check-integration: all $(INTEG) ## a real tgtd on a free port
 # Where Ceph's packages are; elsewhere they skip, with the reason. check has a short form (RBD=short).
 check-cluster: all $(CLUSTER) ## a Ceph cluster of one machine behind the units (its packages: tests/README.md)
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 1800 $(wildcard tests/cluster/test_*.sh)
+
+# At length, with what is wanted of a quiet machine judged: hours. CLUSTER_SHOWS='links bench' for some of it.
+CLUSTER_SHOWS ?= sim gateways units links mirror rbd bench vm
+SIMS := tests/sim/test_gateway tests/sim/test_mirror
+check-cluster-shows: all $(CLUSTER) $(addprefix $(O)/,$(SIMS)) ## what is promised of a group of gateways, at full length (hours)
+	@rc=0; export TGT_BIN=$(abspath $(BIN)) TGT_STRICT=1; run="$(RUN) -l $(LOG)/cluster-shows -j 1"; \
+	for show in $(CLUSTER_SHOWS); do case $$show in \
+	sim) TGT_GATEWAY_SEEDS=100000 TGT_MIRROR_SEEDS=100000 $$run -t 14400 $(addprefix $(O)/,$(SIMS)) ;; \
+	gateways) KILLS=100 ROUNDS=$(or $(ROUNDS),67) $$run -t 14400 tests/cluster/test_gateways.sh ;; \
+	units) ROUNDS=20 $$run -t 3600 tests/cluster/test_units.sh ;; \
+	links) ROUNDS=20 $$run -t 7200 tests/cluster/test_links.sh ;; \
+	mirror) KILLS=200 PEERS=50 CUTS=20 $$run -t 28800 tests/cluster/test_mirror.sh ;; \
+	rbd) $$run -t 3600 tests/cluster/test_rbd.sh tests/cluster/test_rbd_cu.sh ;; \
+	bench) $$run -t 3600 tests/bench/rbd-shows tests/bench/mirror-shows ;; \
+	vm) $$run -t 3600 tests/vm/test_gateways.sh ;; \
+	*) echo "no such show: $$show"; false ;; \
+	esac || rc=1; done; \
+	grep -hE '^# .*(p50|longest|passed)|: p50 |of its rate|seeds' $(LOG)/cluster-shows/*.log; exit $$rc
+
 # Conformance is one connection that waits for its answers, and a cluster waits for its daemons: beside each other.
 check-others: all $(CLUSTER)
 	@RBD=short TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 900 $(wildcard tests/conformance/test_*.sh tests/cluster/test_*.sh)
@@ -157,7 +176,6 @@ check-shows: all $(INTEG) ## long forms, with their figures (half an hour)
 	grep -h '^#' $(LOG)/shows/*test_bad_network.sh.log; \
 	$(MAKE) --no-print-directory VARIANT=asan build/asan/$(RANDOM_FAULTS) && \
 		$(RUN) -l $(LOG)/shows/asan -j 1 -t 1800 build/asan/$(RANDOM_FAULTS) || rc=1; \
-	KILLS=50 PEERS=20 CUTS=5 $(RUN) -l $(LOG)/shows -j 1 -t 3600 tests/cluster/test_mirror.sh || rc=1; \
 	$(RUN) -l $(LOG)/shows -j 1 -t 1800 tests/vm/test_badnet.sh tests/vm/test_badnet_iser.sh || rc=1; exit $$rc
 
 # The same for what the cache promises: SHOWS='sick walk' for some of it.

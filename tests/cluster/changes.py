@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """An initiator that changes a unit in all ways: changes.py IQN FLAG FIRST BLOCKS ADDRESS:PORT...
 
-Writes of sectors and blocks, with FUA or without, WRITE SAME of zeros, COMPARE AND WRITE of one block
-and of several, SYNCHRONIZE CACHE, over whatever path serves, and one after the other: so it knows
+Writes of sectors and blocks, with FUA or without, WRITE ATOMIC where it is offered, WRITE SAME of
+zeros, UNMAP, COMPARE AND WRITE of one block and of several, SYNCHRONIZE CACHE, over whatever path serves, and one after the other: so it knows
 each byte of its BLOCKS blocks of 4 KiB from block FIRST on, whatever becomes of gateways. It reads
 them back now and then, and all of them when the file FLAG is there. Prints what it has done.
 """
@@ -19,7 +19,7 @@ SECTORS = 8 * blocks
 is_ = bytearray(512 * SECTORS)
 r = random.Random(os.getpid())
 did, serial = {}, 0
-MISCOMPARE, REFUSED = 'e/1d/00', '5/24/00'
+MISCOMPARE, REFUSED, NOT_OFFERED = 'e/1d/00', '5/24/00', '5/20/00'
 
 
 def command(p, cdb, data=b'', reads=0):
@@ -63,6 +63,31 @@ def zero():
     changed(at, bytes(512 * n))
 
 
+def atomic():
+    """All of it or nothing: so it is not known until it is GOOD, and repeated until then."""
+    n = r.choice([8, 8, 16, 32])
+    at = r.randrange(SECTORS // n) * n
+    data = fresh(n)
+    cdb = struct.pack('>BBQHHBB', 0x9c, 0, 8 * first + at, 0, n, 0, 0)
+    status, maybe = paths.transfer(lambda p: command(p, cdb, data), also=(REFUSED, NOT_OFFERED))
+    assert status == 'good' or not maybe, 'refused, and not before'
+    if status == 'good':
+        changed(at, data)
+        return
+    did['atomic ' + status] = did.get('atomic ' + status, 0) + 1
+    if status == NOT_OFFERED:
+        ways.remove(atomic)
+
+
+def unmap():
+    """Of two ranges: both are zeros then."""
+    both = [place(64), place(8)]
+    data = struct.pack('>HHI', 6 + 32, 32, 0) + b''.join(struct.pack('>QII', 8 * first + at, n, 0) for at, n in both)
+    paths.transfer(lambda p: command(p, b'\x42' + bytes(6) + struct.pack('>HB', len(data), 0), data))
+    for at, n in both:
+        changed(at, bytes(512 * n))
+
+
 def compare_and_write():
     at, n = place(r.choice([1, 8, 16]))
     data, was = fresh(n), bytes(is_[512 * at:512 * (at + n)])
@@ -100,7 +125,7 @@ def read(at=None, n=None):
 for at in range(0, SECTORS, 64):
     n = min(64, SECTORS - at)
     paths.transfer(lambda p: command(p, rw16(0x93, at, n), bytes(512)))
-ways = [write] * 8 + [zero] * 2 + [compare_and_write] * 3 + [sync] + [read] * 4
+ways = [write] * 8 + [zero, unmap] * 2 + [atomic] + [compare_and_write] * 3 + [sync] + [read] * 4
 while not os.path.exists(flag):
     way = r.choice(ways)
     way()

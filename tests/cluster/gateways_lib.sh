@@ -226,11 +226,17 @@ ask() { # LINE...: $is
 	echo "$@" >&4
 	read -r -t 200 is <&3
 }
+ask_out() { # LINE...: as ask; attentions are heard first
+	for _ in 1 2 3 4 5; do
+		ask "$@"
+		[ "${is#06/}" != "$is" ] || break
+	done
+}
 held_at() { # GATEWAY: $is
 	local keys
-	ask keys "h$1"
+	ask_out keys "h$1"
 	keys=$is
-	ask full "h$1"
+	ask_out full "h$1"
 	is="$keys; $is"
 }
 hold() { # LETTERS
@@ -239,14 +245,14 @@ hold() { # LETTERS
 	nexuses_start
 	for g in a b c; do
 		for l in $(sed 's/./& /g' <<<"$1"); do
-			ask out "$l$g" ignore 0 0 5e
+			ask_out out "$l$g" ignore 0 0 5e
 			is "$l registers by $g" test "$is" = good
 			ask close "$l$g" # the session is another program's from now on
 		done
-		ask out "h$g" ignore 0 0 1a
+		ask_out out "h$g" ignore 0 0 1a
 		is "h registers by $g" test "$is" = good
 	done
-	ask out ha reserve 5 1a 0
+	ask_out out ha reserve 5 1a 0
 	is "h reserves the unit" test "$is" = good
 	held_at a
 	held=$is
@@ -260,7 +266,7 @@ holds() {
 		out="$g says: $is"
 		[ "$is" = "$held" ] || return 1
 	done
-	ask write "y$owner"
+	ask_out write "y$owner"
 	out="y at $owner: $is"
 	[ "$is" = "status 18" ]
 }

@@ -8,15 +8,20 @@
 #
 #   owner     its keeper and worker are killed; its memory is gone, another one has the blocks
 #   worker    the owner's worker is killed, or replaced as planned; what it had cached is found again
-#   peer      the one that mirrors is killed; the same, its worker alone: its memory is found again
+#   peer      the one that mirrors is killed
+#   found     ... its worker alone, or that is replaced: its memory is found again
 #   cut       the link between the two carries nothing any more, or is ended
 #   both      the link is cut, and then the owner killed; the peer killed, and then the owner
-#   hand-over, stop
+#   handover  the unit is handed over; its owner is stopped, and its peer
+#   stopped   the one that mirrors stands still, keeper and worker, under a load of 32 at a time:
+#             answers go on when it has been given up, and what waits for it takes no memory
 #
 # At last both are killed at once: then nobody serves the unit before that is given up.
 #
-# RBD=short does each once (make check). KILLS=, PEERS=, CUTS=: how often the first, the third and
-# the last but one are done; ROUNDS= the others.
+# A persistent reservation is held meanwhile, and outlives takeovers.
+#
+# RBD=short does each once (make check). KILLS=, PEERS=, CUTS=: how often owner, peer and cut are
+# done; ROUNDS= the others. PARTS="stopped cut": these. STILL=SECONDS of a peer that stands still.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -26,6 +31,7 @@ wires= changer=
 test_end() {
 	local p
 	load_kill
+	queued_stop
 	for p in $wires $changer; do kill -9 "$p" 2>/dev/null; done
 }
 gateways_test mirror
@@ -94,7 +100,7 @@ begins() {
 	all_up
 	await 90 is_mirrored a b c || return 1
 	load_start "$owner"
-	python3 -B tests/cluster/changes.py $iqn "$dir/enough" 256 64 \
+	NEXUS=v python3 -B tests/cluster/changes.py $iqn "$dir/enough" 256 64 \
 		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/changer" 2>&1 &
 	changer=$!
 	further 200
@@ -115,6 +121,11 @@ head -c 24 /dev/urandom | base64 >"$dir/secret"
 chmod 600 "$dir/secret"
 wires_start
 group_start
+for g in a b c; do
+	gadm $g --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
+	is "$g takes UNMAP" test "$rc" = 0
+done
+hold wvqr
 is "a unit is served, and mirrored" await 60 is_mirrored a b c
 
 # What tgtadm says of it.
@@ -142,145 +153,217 @@ gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params write_cach
 gadm "$owner" --op stat --mode system --name mirror_
 is "frames are counted" grep -Eq 'mirror_frames_sent *[1-9]' <<<"$out"
 
-echo "# the owner's keeper and worker are killed"
-before=$(replayed)
-for round in $(seq "$kills"); do
-	is "the unit is mirrored" begins
-	was=$owner to=$peer
-	gw_kill "$was"
-	is "$to has what $was had, and serves" await 60 serves "$to"
-	ends "owner killed ($round)"
-done
-is "blocks were not in the store yet ($(($(replayed) - before)))" \
-	test "$(($(replayed) - before))" -gt "$kills"
-
-echo "# the owner's worker is killed, or replaced"
-for round in $(seq "$rounds"); do
-	for how in kill restart; do
+part_owner() {
+	echo "# the owner's keeper and worker are killed"
+	before=$(replayed)
+	for round in $(seq "$kills"); do
 		is "the unit is mirrored" begins
-		was=$owner
-		child=$(worker_of "${gpid[$was]}")
-		if [ $how = kill ]; then
-			kill -9 "$child"
-		else
-			gadm "$was" --mode system --op update --name restart
-		fi
-		is "another worker comes" await 120 worker_changed "$was" "$child"
-		is "the unit is served" await 60 some_serves a b c
-		ends "worker, $how ($round)"
+		was=$owner to=$peer
+		gw_kill "$was"
+		is "$to has what $was had, and serves" await 60 serves "$to"
+		ends "owner killed ($round)"
+		is "... reservations are the same" holds
 	done
-done
+	is "blocks were not in the store yet ($(($(replayed) - before)))" \
+		test "$(($(replayed) - before))" -gt "$kills"
+}
 
-echo "# the peer's keeper and worker are killed"
-for round in $(seq "$peers"); do
-	is "the unit is mirrored" begins
-	was=$peer first=$owner
-	gw_kill "$was"
-	is "another one mirrors it" await 60 by_another "$was"
-	is "... for the same owner" test "$owner" = "$first"
-	ends "peer killed ($round)"
-done
+part_worker() {
+	echo "# the owner's worker is killed, or replaced"
+	for round in $(seq "$rounds"); do
+		for how in kill restart; do
+			is "the unit is mirrored" begins
+			was=$owner
+			child=$(worker_of "${gpid[$was]}")
+			if [ $how = kill ]; then
+				kill -9 "$child"
+			else
+				gadm "$was" --mode system --op update --name restart
+			fi
+			is "another worker comes" await 120 worker_changed "$was" "$child"
+			is "the unit is served" await 60 some_serves a b c
+			ends "worker, $how ($round)"
+			is "... reservations are the same" holds
+		done
+	done
+}
 
-echo "# the peer's worker is killed, or replaced: its memory is found again"
-for round in $(seq "$rounds"); do
-	for how in kill restart; do
+part_peer() {
+	echo "# the peer's keeper and worker are killed"
+	for round in $(seq "$peers"); do
 		is "the unit is mirrored" begins
 		was=$peer first=$owner
-		child=$(worker_of "${gpid[$was]}")
-		n=$(in_log "$was" 'of other gateways are here still')
-		if [ $how = kill ]; then
-			kill -9 "$child"
-		else
-			gadm "$was" --mode system --op update --name restart
-		fi
-		is "another worker comes" await 120 worker_changed "$was" "$child"
-		is "... which has the blocks" test "$(in_log "$was" 'of other gateways are here still')" -gt "$n"
-		further 100
-		is "... and the unit is mirrored" await 60 is_mirrored "$first"
-		ends "peer's worker, $how ($round)"
-	done
-done
-
-echo "# the link is cut"
-for round in $(seq "$cuts"); do
-	for how in "" end; do
-		is "the unit is mirrored" begins
-		was=$peer first=$owner n=$(rss "$owner")
-		cut "$owner" "$peer" $how
+		gw_kill "$was"
 		is "another one mirrors it" await 60 by_another "$was"
-		further 200
-		is "... and $first has not grown ($(($(rss "$first") - n)) KiB)" \
-			test $(($(rss "$first") - n)) -lt 40000
-		ends "link cut${how:+ and ended} ($round)"
+		is "... for the same owner" test "$owner" = "$first"
+		ends "peer killed ($round)"
 	done
-	is "the unit is mirrored" begins
-	was=$owner to=$peer
-	cut "$owner" "$peer"
-	gw_kill "$was"
-	is "cut, then killed: $to serves" await 60 serves "$to"
-	ends "link cut, owner killed ($round)"
-	is "the unit is mirrored" begins
-	was=$owner to=$peer
-	gw_kill "$was"
-	cut "$was" "$to"
-	is "killed, then cut: $to serves" await 60 serves "$to"
-	ends "owner killed, link cut ($round)"
-done
+}
 
-echo "# both are lost, one after the other"
-for round in $(seq "$rounds"); do
-	is "the unit is mirrored" begins
-	was=$owner to=$peer next=$(third "$owner" "$peer")
-	gw_kill "$to"
-	is "the third one mirrors it" await 60 by_another "$to"
-	gw_kill "$was"
-	is "... and serves" await 60 serves "$next"
-	ends "peer, then owner killed ($round)"
-	is "the unit is mirrored" begins
-	was=$owner to=$peer next=$(third "$owner" "$peer")
-	gw_kill "$was"
-	is "the peer serves, mirrored by the third" await 60 is_mirrored "$to"
-	gw_kill "$to"
-	is "... which serves then" await 60 serves "$next"
-	ends "owner, then the next owner killed ($round)"
-done
+part_found() {
+	echo "# the peer's worker is killed, or replaced: its memory is found again"
+	for round in $(seq "$rounds"); do
+		for how in kill restart; do
+			is "the unit is mirrored" begins
+			was=$peer first=$owner
+			child=$(worker_of "${gpid[$was]}")
+			n=$(in_log "$was" 'of other gateways are here still')
+			if [ $how = kill ]; then
+				kill -9 "$child"
+			else
+				gadm "$was" --mode system --op update --name restart
+			fi
+			is "another worker comes" await 120 worker_changed "$was" "$child"
+			is "... which has the blocks" test "$(in_log "$was" 'of other gateways are here still')" -gt "$n"
+			further 100
+			is "... and the unit is mirrored" await 60 is_mirrored "$first"
+			ends "peer's worker, $how ($round)"
+		done
+	done
+}
 
-echo "# hand-over, and a stop"
-for round in $(seq "$rounds"); do
-	is "the unit is mirrored" begins
-	to=$peer
-	gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$to"
-	is "it is handed over" await 60 serves "$to"
-	ends "handed over ($round)"
-	is "the unit is mirrored" begins
-	was=$owner
-	is "its owner ends with 0" gw_stop "$was"
-	is "another one serves" await 60 some_serves $(third "$was" "$was")
-	ends "stopped ($round)"
-	is "the unit is mirrored" begins
-	was=$peer
-	is "its peer ends with 0" gw_stop "$was"
-	is "another one mirrors it" await 60 by_another "$was"
-	ends "peer stopped ($round)"
-done
+part_cut() {
+	echo "# the link is cut"
+	for round in $(seq "$cuts"); do
+		for how in "" end; do
+			is "the unit is mirrored" begins
+			was=$peer first=$owner n=$(rss "$owner")
+			cut "$owner" "$peer" $how
+			is "another one mirrors it" await 60 by_another "$was"
+			further 200
+			is "... and $first has not grown ($(($(rss "$first") - n)) KiB)" \
+				test $(($(rss "$first") - n)) -lt 40000
+			ends "link cut${how:+ and ended} ($round)"
+		done
+		is "the unit is mirrored" begins
+		was=$owner to=$peer
+		cut "$owner" "$peer"
+		gw_kill "$was"
+		is "cut, then killed: $to serves" await 60 serves "$to"
+		ends "link cut, owner killed ($round)"
+		is "the unit is mirrored" begins
+		was=$owner to=$peer
+		gw_kill "$was"
+		cut "$was" "$to"
+		is "killed, then cut: $to serves" await 60 serves "$to"
+		ends "owner killed, link cut ($round)"
+	done
+}
 
-all_up
-is "the unit is mirrored" await 60 is_mirrored a b c
-cat "$dir"/[abc]/log >"$dir/log"
-is "nothing is in doubt" test -z "$(grep 'IN DOUBT' "$dir/log")"
+part_both() {
+	echo "# both are lost, one after the other"
+	for round in $(seq "$rounds"); do
+		is "the unit is mirrored" begins
+		was=$owner to=$peer next=$(third "$owner" "$peer")
+		gw_kill "$to"
+		is "the third one mirrors it" await 60 by_another "$to"
+		gw_kill "$was"
+		is "... and serves" await 60 serves "$next"
+		ends "peer, then owner killed ($round)"
+		is "the unit is mirrored" begins
+		was=$owner to=$peer next=$(third "$owner" "$peer")
+		gw_kill "$was"
+		is "the peer serves, mirrored by the third" await 60 is_mirrored "$to"
+		gw_kill "$to"
+		is "... which serves then" await 60 serves "$next"
+		ends "owner, then the next owner killed ($round)"
+	done
+}
 
-echo "# both are lost at once"
-sync() { # GATEWAY
-	python3 -B - $iqn "$(path_of "$1")" <<'END'
+part_handover() {
+	echo "# hand-over, and a stop"
+	for round in $(seq "$rounds"); do
+		is "the unit is mirrored" begins
+		to=$peer
+		gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params owner="$to"
+		is "it is handed over" await 60 serves "$to"
+		ends "handed over ($round)"
+		is "... reservations are the same" holds
+		is "the unit is mirrored" begins
+		was=$owner
+		is "its owner ends with 0" gw_stop "$was"
+		is "another one serves" await 60 some_serves $(third "$was" "$was")
+		ends "stopped ($round)"
+		is "the unit is mirrored" begins
+		was=$peer
+		is "its peer ends with 0" gw_stop "$was"
+		is "another one mirrors it" await 60 by_another "$was"
+		ends "peer stopped ($round)"
+	done
+}
+
+sync() { # GATEWAY [LETTER]
+	NEXUS=${2-} python3 -B - $iqn "$(path_of "$1")" <<'END'
 import sys
 sys.path[:0] = ['tests/cluster', 'tests/support']
-from initiator import Peer, addresses_of
+from initiator import Peer, addresses_of, login_of
 Peer.target = sys.argv[1]
-p = Peer(timeout=20, address=addresses_of(sys.argv[2:])[0]).login().ready()
+p = login_of(Peer(timeout=20, address=addresses_of(sys.argv[2:])[0])).ready()
 p.out(p.command(b'\x35', 0x81))
 sys.exit(p.wait_status(p.itt - 1)[1] != 0)
 END
 }
+# RSS of the owner, until the file goes; the most of it.
+rss_most() { # FILE
+	local n most=0
+	while [ -e "$1" ]; do
+		n=$(rss "$owner")
+		[ "${n:-0}" -le $most ] || most=$n
+		sleep 0.1
+	done
+	echo "$most" >"$1.most"
+}
+gone='at gateway [0-9]*: \(does not\|has\|takes\|was\)'
+given_up() { [ "$(in_log "$owner" "$gone")" -gt "$n" ]; }
+part_stopped() {
+	echo "# the peer stands still"
+	still=${STILL:-30}
+	[ "${RBD-}" != short ] || still=6
+	for round in $(seq "$rounds"); do
+		is "the unit is mirrored" begins
+		was=$peer first=$owner
+		is "32 writes are at work" queued_start "$owner"
+		n=$(in_log "$owner" "$gone")
+		before=$(rss "$owner")
+		: >"$dir/rss"
+		rss_most "$dir/rss" &
+		watch=$!
+		began=$(day_ms)
+		is "$was stands still" gw_freeze "$was"
+		is "... and is given up" await 60 given_up
+		dismissed=$(said_ms "$gone")
+		further 1
+		figure dismissal "$(since "$began" "$dismissed")"
+		figure answers "$(since "$dismissed" "$(day_ms)")"
+		while [ "$(since "$began" "$(day_ms)")" -lt $((still * 1000)) ]; do further 1 && sleep 0.1; done
+		rm "$dir/rss"
+		wait $watch
+		grown=$(($(cat "$dir/rss.most") - before))
+		is "$first has grown by $grown KiB at most, of a backlog of 34 MB" test $grown -lt 12288
+		is "... and serves" serves "$first"
+		gw_wake
+		is "$was is there again" await 60 stands_by "$was"
+		queued_stop
+		ends "peer stood still for $still s ($round)"
+		is "... reservations are the same" holds
+	done
+	bar dismissal 30000 3000 "from the stop of the peer until it is given up"
+	bar answers 20000 2000 "from there until writes are answered"
+}
+
+for part in ${PARTS:-owner worker peer found cut both handover stopped}; do part_$part; done
+
+all_up
+is "the unit is mirrored" await 60 is_mirrored a b c
+is "it is synced" sync "$owner" w
+is "... RADOS has what the last writer had acknowledged" image_has_it
+ask_out out "h$owner" clear 0 1a 0
+is "the reservation goes" test "$is" = good
+letter=
+cat "$dir"/[abc]/log >"$dir/log"
+is "nothing is in doubt" test -z "$(grep 'IN DOUBT' "$dir/log")"
+
+echo "# both are lost at once"
 gave_up() { gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params mirror=lost && [ "$rc" = 0 ]; }
 is "the unit is mirrored" begins
 gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params mirror=lost

@@ -369,6 +369,60 @@ peer sense 1 write 98304
 is "... and there is room again" prints good
 gone 1
 
+echo "# what is dirty: a cluster that is full, one that does not answer"
+# A client that waits for 5 s instead of 30.
+sed 's/^\[client\]/&\nrados osd op timeout = 5/' "$ceph/ceph.conf" >"$ceph/soon.conf"
+dirty_begins() { # IMAGE SEED: acknowledged, and not in the image
+	rbd create "$1" --size 64M
+	lu 1 "rbd/$1" --bsopts "conf=$ceph/soon.conf;id=admin"
+	is "a unit behind the cache" done_silently
+	peer sense 1 write 122880 # the lock is ours
+	peer sync 1
+}
+sync_fails() { # SENSE NAME
+	local began=$SECONDS
+	peer syncsense 1
+	is "$2: SYNC says so" prints "$1"
+	is "... soon" test $((SECONDS - began)) -lt 30
+	is "... others are served" other_answers
+}
+dirty_ends() { # IMAGE SEED
+	for _ in $(seq 60); do
+		peer syncsense 1
+		prints good && break
+		adm --op update --mode logicalunit --tid 1 --lun 1 --params refresh=1
+		sleep 0.5
+	done
+	is "... then SYNC is GOOD" prints good
+	peer check 1 "$2"
+	is "... nothing is lost" prints same
+	gone 1
+	is "... the unit goes" done_silently
+	lu 1 "rbd/$1" --bsopts "$opts;cache=none"
+	peer check 1 "$2"
+	is "... the image has it" prints same
+	gone 1
+}
+dirty_begins full room
+filled full
+await full
+peer unsynced 1 room
+is "full: what the cache has room for is acknowledged" prints 0
+sync_fails 7/27/07 "the cluster is full"
+peer check 1 room
+is "... what was acknowledged is read" prints same
+filled none
+await not full
+dirty_ends full room
+dirty_begins still time
+kill -STOP "$osd"
+peer unsynced 1 time
+is "an OSD stands still: what the cache has room for is acknowledged" prints 0
+sync_fails b/08/01 "the cluster does not answer"
+kill -CONT "$osd"
+osd_is_up
+dirty_ends still time
+
 echo "# a quota"
 quota() { ceph osd pool set-quota rbd max_bytes "$1" >/dev/null 2>&1; }
 over_quota() { ceph osd dump | grep -q "^pool.*'rbd'.*[ ,]full_quota[ ,]"; }

@@ -5,6 +5,7 @@ write LUN SEED    256 random blocks of 4 KiB, as SEED says, then SYNCHRONIZE CAC
 unsynced LUN SEED the same without SYNCHRONIZE CACHE
 check LUN SEED    reads them back
 sync LUN          SYNCHRONIZE CACHE; prints the status
+syncsense LUN     the same; prints good, or the sense data as KEY/ASC/ASCQ
 fua LUN           a block of zeros, with FUA; prints the status
 extents LUN       GET LBA STATUS from block 0: prints "BLOCKS STATE" of each descriptor
 unmap LUN         the first MiB
@@ -72,6 +73,8 @@ elif command == 'check':
     print('same')
 elif command == 'sync':
     print(sync())
+elif command == 'syncsense':
+    print(sense_of(p.command(b'\x35', 0x80, lun=lun)))
 elif command == 'fua':
     print(do(lambda: p.command(struct.pack('>BBIBHB', 0x2a, 8, 8, 0, 8, 0), 0xa1, 4096, bytes(4096), lun=lun))[1])
 elif command == 'unmap':

@@ -287,6 +287,34 @@ for how in garbage stranger short errors; do
 	is "... and it can be deleted" done_silently
 done
 
+echo "# TCP"
+for _ in 1 2 3 4 5; do # somebody may have taken the port
+	tcp=$(pick_port)
+	nbdkit -f -i 127.0.0.1 -p "$tcp" -e disk memory size=64M >"$dir/tcp.log" 2>&1 &
+	server=$!
+	servers="$servers $server"
+	listens() { : <"/dev/tcp/127.0.0.1/$tcp"; } 2>/dev/null
+	for _ in $(seq 200); do
+		listens || ! kill -0 $server 2>/dev/null && break
+		sleep 0.05
+	done
+	kill -0 $server 2>/dev/null && break
+done
+for how in "" "--bsopts cache=none"; do
+	# shellcheck disable=SC2086
+	lu 1 "nbd://127.0.0.1:$tcp/disk" $how
+	is "nbd:// is served ${how:-(cached)}" done_silently
+	adm --op show --mode target
+	is "... by its name" has "Backing store path: nbd://127.0.0.1:$tcp/disk"
+	peer write 1 "tcp$how"
+	is "... blocks are written, then synced" prints 0
+	adm --op delete --mode logicalunit --tid 1 --lun 1
+	lu 1 "nbd://127.0.0.1:$tcp/disk"
+	peer check 1 "tcp$how"
+	is "... the server has them" prints same
+	adm --op delete --mode logicalunit --tid 1 --lun 1
+done
+
 echo "# TLS"
 if command -v psktool >/dev/null && nbdkit --dump-config | grep -q tls=yes; then
 	psktool -u tgtd -p "$dir/psk" >/dev/null 2>&1
