@@ -21,7 +21,8 @@
 #   figure NAME MS, figures NAME TEXT    collected, and printed: p50, p99, longest
 #   bar NAME GENEROUS STRICT TEXT        the longest is judged; by STRICT if TGT_STRICT=1
 #   day_ms, said_ms WORDS                now; when a log said so last. since FROM: of now
-#   fault_queue, fault_over              queued.py around a fault of the owner: see there
+#   queued_start OWNER, queued_says, queued_stop     commands that wait in its sessions: queued.py
+#   stopped_and_fenced, woken, goes_on   what becomes of them, see there
 
 declare -A gpid addr tag
 addr=([a]=127.0.0.1 [b]=127.0.0.2 [c]=127.0.0.3)
@@ -328,6 +329,54 @@ queued_stop() {
 	kill -9 "$queued" 2>/dev/null
 	wait "$queued" 2>/dev/null
 	queued=
+}
+
+# Of $was, the owner: after queued_start it is stopped, another one serves, it is woken, and serves.
+unit() { gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params "$2"; }
+image_settles() { :; } # a test whose gateways write back has its own
+fences() { timeout 60 ceph osd blocklist ls 2>/dev/null | sort; }
+fences_of() { # of which the file FENCES knows nothing: $fence, of one line
+	fence=$(fences | comm -13 "$dir/fences" - | head -1)
+	[ -n "$fence" ]
+}
+osd_knows() { # this map, at least
+	[ "$(timeout 60 ceph daemon "$ceph/out/osd.0.asok" status 2>/dev/null |
+		sed -n 's/.*"newest_map": *\([0-9]*\).*/\1/p')" -ge "$1" ]
+}
+map_now() { timeout 60 ceph osd dump 2>/dev/null | sed -n 's/^epoch //p'; }
+not_fenced() { ! fences | grep -qF "$1"; }
+stopped_and_fenced() { # and all is written anew elsewhere
+	fences >"$dir/fences"
+	sleep "0.$((RANDOM % 5))"
+	is "$was is stopped" gw_freeze "$was"
+	began=$(day_ms)
+	is "32 writes, 32 reads are queued" queued_says queue
+	echo "# writes that were at work: ${out#good }"
+	is "another one serves" await 60 some_serves $(others "$was")
+	figure_takeover stop "$began"
+	is "the client of $was is fenced" await 60 fences_of
+	is "... for ten years: $fence" test "$(sed "s/.* \([0-9]*\)-.*/\1/" <<<"$fence")" -ge $(($(date +%Y) + 9))
+	is "all blocks are written elsewhere" queued_says elsewhere
+}
+woken() { # NAME
+	gw_wake
+	is "$was stands by when it is woken ($1)" await 60 stands_by "$was"
+	is "32 reads more" queued_says reads
+	is "... of cached blocks are refused, as is what was queued" queued_says answers refused
+	echo "# ${out#good }"
+	image_settles
+	image_export
+	is "RADOS has what was acknowledged" queued_says same "$dir/export"
+}
+goes_on() {
+	unit "$was" owner="$was"
+	is "$was serves when it is told to" await 60 serves "$was"
+	is "the session that was there goes on" queued_says usable
+	image_settles
+	image_export
+	is "... RADOS has it" queued_says same "$dir/export"
+	is "... reservations are the same" holds
+	queued_stop
 }
 
 # A test may have others of these, and own_files=yes.

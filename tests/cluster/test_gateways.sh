@@ -27,7 +27,6 @@ kills=${KILLS:-18}
 [ "${RBD-}" != short ] || kills=1
 worker_kills=${KILLS:-$rounds}
 parts=${PARTS:-handover image reset kill worker restart race stop}
-unit() { gadm "$1" --op update --mode logicalunit --tid 1 --lun 1 --params "$2"; }
 
 group_start
 is "one of them serves the unit" await 60 some_serves a b c
@@ -223,18 +222,6 @@ part_race() {
 	bar race 60000 5000 "the writer's longest wait, two told at once"
 }
 
-fences() { timeout 60 ceph osd blocklist ls 2>/dev/null | sort; }
-fences_of() { # of which the file FENCES knows nothing: $fence, of one line
-	fence=$(fences | comm -13 "$dir/fences" - | head -1)
-	[ -n "$fence" ]
-}
-osd_knows() { # this map, at least
-	[ "$(timeout 60 ceph daemon "$ceph/out/osd.0.asok" status 2>/dev/null |
-		sed -n 's/.*"newest_map": *\([0-9]*\).*/\1/p')" -ge "$1" ]
-}
-map_now() { timeout 60 ceph osd dump 2>/dev/null | sed -n 's/^epoch //p'; }
-not_fenced() { ! fences | grep -qF "$1"; }
-
 part_stop() {
 	echo "# the owner is stopped, and woken"
 	for round in $(seq "$rounds"); do
@@ -271,37 +258,6 @@ part_stop() {
 	is "... as the OSD knows" await 60 osd_knows "$(map_now)"
 	woken "no fence"
 	goes_on
-}
-stopped_and_fenced() { # and all is written anew elsewhere
-	fences >"$dir/fences"
-	sleep "0.$((RANDOM % 5))"
-	is "$was is stopped" gw_freeze "$was"
-	began=$(day_ms)
-	is "32 writes, 32 reads are queued" queued_says queue
-	echo "# writes that were at work: ${out#good }"
-	is "another one serves" await 60 some_serves $(others "$was")
-	figure_takeover stop "$began"
-	is "the client of $was is fenced" await 60 fences_of
-	is "... for ten years: $fence" test "$(cut -c1-4 <<<"${fence#* }")" -ge $(($(date +%Y) + 9))
-	is "all blocks are written elsewhere" queued_says elsewhere
-}
-woken() { # NAME
-	gw_wake
-	is "$was stands by when it is woken ($1)" await 60 stands_by "$was"
-	is "32 reads more" queued_says reads
-	is "... of cached blocks are refused, as is what was queued" queued_says answers refused
-	echo "# ${out#good }"
-	image_export
-	is "RADOS has what was acknowledged" queued_says same "$dir/export"
-}
-goes_on() {
-	unit "$was" owner="$was"
-	is "$was serves when it is told to" await 60 serves "$was"
-	is "the session that was there goes on" queued_says usable
-	image_export
-	is "... RADOS has it" queued_says same "$dir/export"
-	is "... reservations are the same" holds
-	queued_stop
 }
 
 for part in $parts; do

@@ -15,6 +15,8 @@
 #   handover  the unit is handed over; its owner is stopped, and its peer
 #   stopped   the one that mirrors stands still, keeper and worker, under a load of 32 at a time:
 #             answers go on when it has been given up, and what waits for it takes no memory
+#   woken     the owner stands still with dirty blocks and queued commands, and is woken when another
+#             one has what it had, and newer
 #
 # At last both are killed at once: then nobody serves the unit before that is given up.
 #
@@ -125,7 +127,7 @@ for g in a b c; do
 	gadm $g --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
 	is "$g takes UNMAP" test "$rc" = 0
 done
-hold wvqr
+hold wvqrs
 is "a unit is served, and mirrored" await 60 is_mirrored a b c
 
 # What tgtadm says of it.
@@ -351,11 +353,29 @@ part_stopped() {
 	bar answers 20000 2000 "from there until writes are answered"
 }
 
-for part in ${PARTS:-owner worker peer found cut both handover stopped}; do part_$part; done
+image_settles() { some_serves a b c && sync "$owner" s; }
+part_woken() {
+	echo "# the owner stands still, and is woken"
+	for round in $(seq "$rounds"); do
+		is "the unit is mirrored" begins
+		was=$owner to=$peer
+		is "32 writes are at work, 32 blocks cached" queued_start "$was"
+		stopped_and_fenced
+		is "$to, which has what $was had, serves" serves "$to"
+		further 50
+		woken "$round"
+		ends "owner stopped and woken ($round)"
+		goes_on
+	done
+	figures detect.stop "from the stop of the owner to the deposition"
+	bar serve.stop 30000 1000 "from there until the unit is served"
+}
+
+for part in ${PARTS:-owner worker peer found cut both handover stopped woken}; do part_$part; done
 
 all_up
 is "the unit is mirrored" await 60 is_mirrored a b c
-is "it is synced" sync "$owner" w
+is "it is synced" sync "$owner" s
 is "... RADOS has what the last writer had acknowledged" image_has_it
 ask_out out "h$owner" clear 0 1a 0
 is "the reservation goes" test "$is" = good

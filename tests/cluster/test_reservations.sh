@@ -11,14 +11,9 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 . tests/cluster/ceph_lib.sh
 . tests/cluster/gateways_lib.sh
-nexuses=
 test_end() { [ -z "$nexuses" ] || kill -9 "$nexuses" 2>/dev/null; }
 gateways_test reservations
 
-ask() { # LINE...: $is
-	echo "$@" >&4
-	read -r is <&3
-}
 gives() { # EXPECTED NAME LINE...
 	local expected=$1 name=$2
 	shift 2
@@ -47,11 +42,7 @@ register_all() { # INITIATOR KEY: on all paths, as mpathpersist does
 }
 
 group_start
-mkfifo "$dir/to" "$dir/from"
-python3 -B tests/cluster/nexuses.py $iqn a="$(path_of a)" b="$(path_of b)" c="$(path_of c)" \
-	<"$dir/to" >"$dir/from" 2>"$dir/nexuses.log" &
-nexuses=$!
-exec 4>"$dir/to" 3<"$dir/from"
+nexuses_start
 is "a gateway serves the unit" await 60 some_serves a b c
 move_to a
 for g in b c; do is "$g stands by" await 60 stands_by $g; done
