@@ -26,7 +26,7 @@ struct rbd_look {
 };
 
 /* Upwards. An error ends it: the first run is known, or what is before it. */
-static int look_found(uint64_t at, size_t n, int exists, void *arg)
+static int rbd_look_found(uint64_t at, size_t n, int exists, void *arg)
 {
 	struct rbd_look *k = arg;
 
@@ -43,28 +43,28 @@ static int look_found(uint64_t at, size_t n, int exists, void *arg)
 	return k->from > k->offset ? -ECANCELED : 0;
 }
 
-static void look_run(struct library_call *call)
+static void rbd_look_run(struct library_call *call)
 {
 	struct rbd_look *k = container_of(call, struct rbd_look, call);
 	const int err = k->i->lib->rbd_diff_iterate2(k->i->image, NULL, k->offset, k->len, 1, 0,
-						     look_found, k);
+						     rbd_look_found, k);
 
 	k->err = err == -ECANCELED ? 0 : err;
 }
 
-static void look_end(struct rbd_look *k)
+static void rbd_look_end(struct rbd_look *k)
 {
 	atomic_fetch_sub(&k->i->extents, 1);
 	free(k);
 }
 
-static void look_late(struct library_call *call)
+static void rbd_look_late(struct library_call *call)
 {
-	look_end(container_of(call, struct rbd_look, call));
+	rbd_look_end(container_of(call, struct rbd_look, call));
 }
 
 /* False: the others have waited long enough. */
-static bool look_affords(struct rbd_image *i, uint64_t now)
+static bool rbd_look_affords(struct rbd_image *i, uint64_t now)
 {
 	const uint64_t since = atomic_load(&i->extents_since);
 
@@ -76,7 +76,7 @@ static bool look_affords(struct rbd_image *i, uint64_t now)
 }
 
 /* What ends within a block is all there. */
-static void look_says(const struct rbd_look *k, uint32_t block, enum blk_extent *what,
+static void rbd_look_says(const struct rbd_look *k, uint32_t block, enum blk_extent *what,
 		      uint64_t *run)
 {
 	const uint64_t end = k->offset + k->len;
@@ -106,13 +106,13 @@ int rbd_image_extent(struct rbd_image *i, uint32_t block, uint64_t offset, uint6
 
 	*what = BLK_EXTENT_MAPPED;
 	*run = len;
-	k = look_affords(i, began) ? calloc(1, sizeof(*k)) : NULL;
+	k = rbd_look_affords(i, began) ? calloc(1, sizeof(*k)) : NULL;
 	if (!k) {
 		atomic_fetch_sub(&i->extents, 1);
 		return 0;
 	}
-	k->call.run = look_run;
-	k->call.late = look_late;
+	k->call.run = rbd_look_run;
+	k->call.late = rbd_look_late;
 	k->i = i;
 	k->offset = offset;
 	k->len = MIN(len, LOOK_BYTES);
@@ -123,7 +123,7 @@ int rbd_image_extent(struct rbd_image *i, uint32_t block, uint64_t offset, uint6
 	atomic_fetch_add(&i->extents_ns, clock_now_ns() - began);
 	err = k->err;
 	if (!err)
-		look_says(k, block, what, run);
-	look_end(k);
+		rbd_look_says(k, block, what, run);
+	rbd_look_end(k);
 	return err;
 }

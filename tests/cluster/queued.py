@@ -11,7 +11,7 @@ reads. Each line of stdin is done, and answered by one:
     still      ... no more; all of them have been answered
     queue      32 writes and 32 reads go to the owner, in another session; nobody waits for answers
     elsewhere  blocks are written anew, by whoever of ELSEWHERE serves, but for half of those that
-               were written without an end: these are read, and say what has landed
+               have writes under way: these are read, and say what has landed
     reads      32 reads more, in the same session
     answers [refused]   ... to all of it: how many of which. An error: the session has ended, a read is
                older than what was acknowledged when it was answered, or a write is GOOD that was
@@ -169,7 +169,7 @@ def written_elsewhere():
     paths = Paths(elsewhere)
     for r in (STREAM, WRITES, READS):
         for block in r:
-            if r is STREAM and block % 2:
+            if r is not READS and not block % 2:
                 got = paths.transfer(lambda p: p.read(8 * block, 8))
                 gen = struct.unpack('<Q', got[:8])[0]
                 assert got == stamped(block, gen), 'block %u is torn' % block
@@ -196,7 +196,8 @@ def answers(which=''):
         if said != 'good':
             assert said[:4] == '2/04' or said[0] == '6', said
         elif kind == 'write':
-            raise AssertionError('a write that was queued is GOOD: block %u' % block)
+            raise AssertionError('a write that was queued is GOOD: block %u, generation %u, %.3f s after %s' %
+                                 (block, gen, at - newer_at, taken.get(block, 'it was written elsewhere')))
         elif which:
             raise AssertionError('a read is GOOD: block %u' % block)
         else:
