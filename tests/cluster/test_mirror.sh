@@ -56,6 +56,15 @@ group_lines() {
 	echo "	mirror-secret-file $dir/secret"
 	echo "	mirror-memory 32m"
 }
+unit_lines() {
+	cat <<-END
+		<backing-store rbd/u>
+			bs-type rbd
+			bsopts group=g
+			thin_provisioning 1
+		</backing-store>
+	END
+}
 wires_start() {
 	local g x list=
 	for g in a b c; do
@@ -123,10 +132,6 @@ head -c 24 /dev/urandom | base64 >"$dir/secret"
 chmod 600 "$dir/secret"
 wires_start
 group_start
-for g in a b c; do
-	gadm $g --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
-	is "$g takes UNMAP" test "$rc" = 0
-done
 hold wvqrs
 is "a unit is served, and mirrored" await 60 is_mirrored a b c
 

@@ -21,10 +21,10 @@ echo "# Ceph is in $ceph"
 : >"$dir/log"
 names="rbd rbd-none" least=600
 [ "${RBD-}" != short ] || {
-	names=rbd least=120
-	export CU_TESTS="CompareAndWrite GetLBAStatus OrWrite Prefetch10 ProutReserve Read10 Read16 ReadCapacity16
-		Sanitize.BlockErase Sanitize.Overwrite Unmap.VPD Unmap.ZeroBlocks Verify10 Verify16 Write10 Write16
-		WriteAtomic16 WriteSame10 WriteSame16 WriteVerify10 WriteVerify16 iSCSIResiduals iSCSITMF"
+	names=rbd least=70
+	export CU_TESTS="CompareAndWrite OrWrite Read10 Read16 ReadCapacity16 Sanitize.BlockErase
+		Unmap.VPD Unmap.ZeroBlocks Verify16 Write10 Write16 WriteAtomic16 WriteSame16
+		WriteVerify16 iSCSIResiduals"
 }
 for name in $names; do
 	for image in cu:256M cu2:64M; do
