@@ -52,16 +52,16 @@ static int start_listening(struct listener *l)
 {
 	int rc;
 
-	if (iser_v->create_id(channel, &l->id, NULL))
+	if (rdma_v->create_id(channel, &l->id, NULL))
 		return -errno;
-	rc = iser_v->set_listen_options(l->id, l->addr.ss_family == AF_INET6);
+	rc = rdma_v->set_listen_options(l->id, l->addr.ss_family == AF_INET6);
 	if (!rc)
-		rc = iser_v->bind_addr(l->id, (const struct sockaddr *)&l->addr);
+		rc = rdma_v->bind_addr(l->id, (const struct sockaddr *)&l->addr);
 	if (!rc)
-		rc = iser_v->listen(l->id, BACKLOG);
+		rc = rdma_v->listen(l->id, BACKLOG);
 	if (rc) {
 		rc = -errno;
-		iser_v->destroy_id(l->id);
+		rdma_v->destroy_id(l->id);
 		l->id = NULL;
 		return rc;
 	}
@@ -75,7 +75,7 @@ static void cm_retry(struct timer *t)
 	int rc;
 
 	if (l->id) {
-		iser_v->destroy_id(l->id);
+		rdma_v->destroy_id(l->id);
 		l->id = NULL;
 	}
 	rc = start_listening(l);
@@ -133,7 +133,7 @@ void iser_unlisten(void *portal)
 
 	loop_timer_cancel(main_loop, &l->retry);
 	if (l->id)
-		iser_v->destroy_id(l->id);
+		rdma_v->destroy_id(l->id);
 	list_del(&l->link);
 	free(l);
 }
@@ -156,8 +156,8 @@ static void cm_refuse(struct rdma_cm_id *id, enum reject why)
 
 	metric_inc(M_iser_refused);
 	log_ratelimited(LOG_LVL_INFO, "iser: connection request refused: %s", reject_text[why]);
-	(void)!iser_v->reject(id, data, sizeof(data));
-	iser_v->destroy_id(id);
+	(void)!rdma_v->reject(id, data, sizeof(data));
+	rdma_v->destroy_id(id);
 }
 
 static void copy_address(struct sockaddr_storage *to, const struct sockaddr *from)
@@ -221,7 +221,7 @@ static void connect_request(struct rdma_cm_id *id, const struct listener *l,
 		"iser: %s: connection request on %s: %s header, %u RDMA reads at once, remote invalidation %s",
 		ic->conn.peer_text, dev->name, ic->caps.header ? "iSER CM" : "no", ic->rd_max,
 		ic->use_inv ? "on" : "off");
-	if (iser_v->accept(id, &answer))
+	if (rdma_v->accept(id, &answer))
 		iscsi_conn_fail(&ic->conn, "connection request could not be accepted");
 }
 
@@ -307,7 +307,7 @@ static void cm_ready(struct loop_fd *lfd, uint32_t revents)
 		uint8_t data[256];
 		int status;
 
-		if (!channel || iser_v->get_cm_event(channel, &ev))
+		if (!channel || rdma_v->get_cm_event(channel, &ev))
 			return;
 		/* Acknowledged at once, so that ids can be destroyed: what is needed is copied. */
 		id = ev->id;
@@ -320,7 +320,7 @@ static void cm_ready(struct loop_fd *lfd, uint32_t revents)
 				memcpy(data, param.private_data, param.private_data_len);
 			param.private_data = param.private_data ? data : NULL;
 		}
-		iser_v->ack_cm_event(ev);
+		rdma_v->ack_cm_event(ev);
 		handle(id, listen_id, type, status, &param);
 	}
 }
@@ -333,7 +333,7 @@ int iser_cm_open(struct loop *main, struct iscsi_transport *t)
 
 	main_loop = main;
 	transport = t;
-	channel = iser_v->create_event_channel();
+	channel = rdma_v->create_event_channel();
 	if (!channel)
 		return -errno;
 	flags = fcntl(channel->fd, F_GETFL);
@@ -342,7 +342,7 @@ int iser_cm_open(struct loop *main, struct iscsi_transport *t)
 	if (!rc)
 		rc = loop_fd_add(main, &cm_fd);
 	if (rc) {
-		iser_v->destroy_event_channel(channel);
+		rdma_v->destroy_event_channel(channel);
 		channel = NULL;
 	}
 	return rc;
@@ -354,6 +354,6 @@ void iser_cm_close(void)
 		return;
 	ASSERT(list_empty(&listeners));
 	loop_fd_del(&cm_fd);
-	iser_v->destroy_event_channel(channel);
+	rdma_v->destroy_event_channel(channel);
 	channel = NULL;
 }

@@ -16,7 +16,7 @@
 #include "events/metrics.h"
 #include "iser/iser_spec.h"
 #include "iser/options.h"
-#include "iser/verbs.h"
+#include "tgtd/rdma/verbs.h"
 #include "tgtd/iscsi/conn.h"
 #include "tgtd/iscsi/task.h"
 #include "tgtd/iscsi/transport.h"

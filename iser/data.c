@@ -596,7 +596,7 @@ static void rdma_flush(struct loop_deferred *d)
 			break;
 		signal_it(ic, &c->wr[c->n - 1]);
 		metric_inc(M_iser_posts);
-		if (unlikely(iser_v->post_send(ic->qp, c->wr, &bad))) {
+		if (unlikely(rdma_v->post_send(ic->qp, c->wr, &bad))) {
 			unpost(ic, bad ? bad : c->wr);
 			iscsi_conn_fail(&ic->conn, "work cannot be posted");
 			break;

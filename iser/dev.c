@@ -48,16 +48,16 @@ static void forget_arena(struct iser_arena_mr *m)
 {
 	for (unsigned i = 0; i < m->n; i++)
 		if (m->piece[i].mr)
-			iser_v->dereg_mr(m->piece[i].mr);
+			rdma_v->dereg_mr(m->piece[i].mr);
 	if (m->zero)
-		iser_v->dereg_mr(m->zero);
+		rdma_v->dereg_mr(m->zero);
 	free(m);
 }
 
 static int register_piece(struct iser_dev *dev, struct iser_arena_mr *m, unsigned i)
 {
 	size_t at = i * m->piece_len, len = MIN(m->piece_len, m->map_len - at);
-	struct ibv_mr *mr = iser_v->reg_mr(dev->pd, (uint8_t *)(uintptr_t)m->map + at, len,
+	struct ibv_mr *mr = rdma_v->reg_mr(dev->pd, (uint8_t *)(uintptr_t)m->map + at, len,
 					   IBV_ACCESS_LOCAL_WRITE);
 
 	if (!mr)
@@ -95,7 +95,7 @@ static int register_changing(struct iser_dev *dev, struct iser_arena_mr *m, stru
 {
 	int rc = 0;
 
-	m->zero = iser_v->reg_mr(dev->pd, a->zero, a->zero_len, IBV_ACCESS_LOCAL_WRITE);
+	m->zero = rdma_v->reg_mr(dev->pd, a->zero, a->zero_len, IBV_ACCESS_LOCAL_WRITE);
 	if (!m->zero)
 		return errno ? -errno : -ENOMEM;
 	for (unsigned i = 0; i < a->npieces && !rc; i++)
@@ -240,7 +240,7 @@ static void piece_goes(struct arena_watcher *w, struct arena *a, uint32_t piece)
 		struct ibv_mr *mr = atomic_exchange(&m->piece[i].mr, NULL);
 
 		if (mr)
-			iser_v->dereg_mr(mr);
+			rdma_v->dereg_mr(mr);
 	}
 }
 
@@ -337,7 +337,7 @@ bool iser_lkey(const struct iser_dev *dev, const struct block *block, const uint
 static void free_mem(struct iser_mem *m)
 {
 	if (m->mr)
-		iser_v->dereg_mr(m->mr);
+		rdma_v->dereg_mr(m->mr);
 	munmap(m->addr, m->len);
 	free(m);
 }
@@ -376,7 +376,7 @@ struct iser_mem *iser_mem_get(struct iser_dev *dev, size_t len, int node)
 	}
 	if (topo && node >= 0)
 		(void)topology_bind_memory(topo, m->addr, len, node);
-	m->mr = iser_v->reg_mr(dev->pd, m->addr, len, IBV_ACCESS_LOCAL_WRITE);
+	m->mr = rdma_v->reg_mr(dev->pd, m->addr, len, IBV_ACCESS_LOCAL_WRITE);
 	if (!m->mr) {
 		log_ratelimited(LOG_LVL_WARN,
 				"iser: %s: %zu KiB of buffers cannot be registered: %s", dev->name,
@@ -418,7 +418,7 @@ static void close_dev(struct iser_dev *dev)
 	for (unsigned i = 0; i < dev->arena_top; i++)
 		drop_arena(dev, i);
 	if (dev->pd)
-		iser_v->dealloc_pd(dev->pd);
+		rdma_v->dealloc_pd(dev->pd);
 	free(dev);
 }
 
@@ -448,7 +448,7 @@ static void async_ready(struct loop_fd *lfd, uint32_t revents)
 	struct ibv_async_event ev;
 
 	(void)revents;
-	for (unsigned i = 0; i < 16 && !iser_v->get_async_event(dev->ctx, &ev); i++) {
+	for (unsigned i = 0; i < 16 && !rdma_v->get_async_event(dev->ctx, &ev); i++) {
 		enum ibv_event_type type = ev.event_type;
 
 		switch (type) {
@@ -463,7 +463,7 @@ static void async_ready(struct loop_fd *lfd, uint32_t revents)
 		default:
 			break;
 		}
-		iser_v->ack_async_event(&ev);
+		rdma_v->ack_async_event(&ev);
 		if (type == IBV_EVENT_DEVICE_FATAL) {
 			log_error("iser: %s: fatal error of the device", dev->name);
 			hooks->gone(dev);
@@ -489,7 +489,7 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 	dev->ctx = ctx;
 	dev->name = name;
 	dev->node = topo ? topology_adapter_node(topo, name) : -1;
-	if (iser_v->query_device(ctx, &dev->attr)) {
+	if (rdma_v->query_device(ctx, &dev->attr)) {
 		log_warn("iser: %s: cannot be queried: %s", name, strerror(errno));
 		free(dev);
 		return NULL;
@@ -508,9 +508,9 @@ static struct iser_dev *open_dev(struct ibv_context *ctx)
 	}
 	dev->max_msg = 1u << 30;
 	for (unsigned p = 1; p <= MAX(dev->attr.phys_port_cnt, 1u); p++)
-		if (!iser_v->query_port(ctx, (uint8_t)p, &port) && port.max_msg_sz)
+		if (!rdma_v->query_port(ctx, (uint8_t)p, &port) && port.max_msg_sz)
 			dev->max_msg = MIN(dev->max_msg, port.max_msg_sz);
-	dev->pd = iser_v->alloc_pd(ctx);
+	dev->pd = rdma_v->alloc_pd(ctx);
 	if (!dev->pd) {
 		log_warn("iser: %s: no protection domain: %s", name, strerror(errno));
 		free(dev);
@@ -564,11 +564,11 @@ int iser_dev_init(struct loop *main, const struct topology *t, const struct iser
 	main_loop = main;
 	topo = t;
 	hooks = h;
-	list = iser_v->get_devices(&n);
+	list = rdma_v->get_devices(&n);
 	for (int i = 0; list && i < n; i++)
 		iser_dev_get(list[i]);
 	if (contexts)
-		iser_v->free_devices(contexts);
+		rdma_v->free_devices(contexts);
 	contexts = list;
 	return n;
 }
@@ -581,7 +581,7 @@ void iser_dev_fini(void)
 		if (!dev->conns)
 			close_dev(dev);
 	if (contexts && list_empty(&devs)) {
-		iser_v->free_devices(contexts);
+		rdma_v->free_devices(contexts);
 		contexts = NULL;
 	}
 }

@@ -65,7 +65,7 @@ static unsigned qp_drain(struct iser_conn *ic)
 		return 0;
 	ic->in_poll = true;
 	do {
-		n = iser_v->poll_cq(ic->cq, WCS, wc);
+		n = rdma_v->poll_cq(ic->cq, WCS, wc);
 		if (unlikely(n < 0)) {
 			iscsi_conn_fail(&ic->conn, "completion queue broken");
 			break;
@@ -87,7 +87,7 @@ static bool arm(struct iser_conn *ic)
 	if (ic->armed)
 		return false;
 	ic->armed = true;
-	if (iser_v->req_notify_cq(ic->cq, 0)) {
+	if (rdma_v->req_notify_cq(ic->cq, 0)) {
 		iscsi_conn_fail(&ic->conn, "completion queue cannot be armed");
 		return false;
 	}
@@ -157,13 +157,13 @@ static void channel_ready(struct loop_fd *lfd, uint32_t revents)
 	void *cookie;
 
 	(void)revents;
-	while (!iser_v->get_cq_event(ic->chan, &cq, &cookie)) {
+	while (!rdma_v->get_cq_event(ic->chan, &cq, &cookie)) {
 		metric_inc(M_iser_cq_events);
 		ic->cq_events++;
 		ic->armed = false;
 	}
 	if (ic->cq_events >= 64) {
-		iser_v->ack_cq_events(ic->cq, ic->cq_events);
+		rdma_v->ack_cq_events(ic->cq, ic->cq_events);
 		ic->cq_events = 0;
 	}
 	if (ic->state == IS_CLOSED)
@@ -295,7 +295,7 @@ static void force(struct iser_conn *ic)
 	log_ratelimited(LOG_LVL_WARN,
 			"iser: %s: work on %s was not flushed; its queue pair is destroyed",
 			ic->conn.peer_text, ic->dev->name);
-	iser_v->destroy_qp(ic->id);
+	rdma_v->destroy_qp(ic->id);
 	ic->qp = NULL;
 	if (ic->sq_tail != ic->sq_head)
 		iser_sq_done(ic, ic->sq_head - 1, false);
@@ -309,8 +309,8 @@ static void terminate(struct iser_conn *ic)
 	loop_undefer(&ic->flush);
 	/* Error state for the queue pair and a disconnect request to the peer. When the connection
 	 * was never established only the first works. */
-	if (ic->gone || iser_v->disconnect(ic->id))
-		(void)iser_v->modify_qp_error(ic->qp);
+	if (ic->gone || rdma_v->disconnect(ic->id))
+		(void)rdma_v->modify_qp_error(ic->qp);
 	loop_timer_cancel(ic->conn.loop, &ic->timer);
 	loop_timer_arm(ic->conn.loop, &ic->timer, ISER_DRAIN_MS * NSEC_PER_MSEC);
 	/* Its completions must be heard, whatever the mode. */
@@ -414,7 +414,7 @@ static int make_queues(struct iser_conn *ic)
 			ic->dev->name, vectors, vector);
 		vector %= vectors;
 	}
-	ic->chan = iser_v->create_comp_channel(ic->dev->ctx);
+	ic->chan = rdma_v->create_comp_channel(ic->dev->ctx);
 	if (!ic->chan)
 		return -errno;
 	flags = fcntl(ic->chan->fd, F_GETFL);
@@ -424,7 +424,7 @@ static int make_queues(struct iser_conn *ic)
 	rc = queue_depths(ic);
 	if (rc)
 		return rc;
-	ic->cq = iser_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_cap + 1), ic, ic->chan,
+	ic->cq = rdma_v->create_cq(ic->dev->ctx, (int)(ic->sq_depth + ic->rx_cap + 1), ic, ic->chan,
 				   vector);
 	if (!ic->cq)
 		return -errno;
@@ -447,7 +447,7 @@ static int make_queues(struct iser_conn *ic)
 			.sq_sig_all = 0,
 		};
 
-		rc = iser_v->create_qp(ic->id, ic->dev->pd, &attr) ? -errno : 0;
+		rc = rdma_v->create_qp(ic->id, ic->dev->pd, &attr) ? -errno : 0;
 		if (!rc) {
 			ic->qp = ic->id->qp;
 			ic->max_inline = attr.cap.max_inline_data;
@@ -517,7 +517,7 @@ struct iser_conn *iser_conn_new(struct iser_dev *dev, struct rdma_cm_id *id,
 				dev->name, strerror(-rc));
 		ic->id = NULL; /* the caller's */
 		if (ic->qp)
-			iser_v->destroy_qp(id);
+			rdma_v->destroy_qp(id);
 		ic->qp = NULL;
 		iser_conn_destroy(ic);
 		return NULL;
@@ -529,16 +529,16 @@ void iser_conn_destroy(struct iser_conn *ic)
 {
 	list_del(&ic->all);
 	if (ic->qp)
-		iser_v->destroy_qp(ic->id);
+		rdma_v->destroy_qp(ic->id);
 	if (ic->id)
-		iser_v->destroy_id(ic->id);
+		rdma_v->destroy_id(ic->id);
 	if (ic->cq) {
 		if (ic->cq_events)
-			iser_v->ack_cq_events(ic->cq, ic->cq_events);
-		iser_v->destroy_cq(ic->cq);
+			rdma_v->ack_cq_events(ic->cq, ic->cq_events);
+		rdma_v->destroy_cq(ic->cq);
 	}
 	if (ic->chan)
-		iser_v->destroy_comp_channel(ic->chan);
+		rdma_v->destroy_comp_channel(ic->chan);
 	if (ic->login_mem)
 		iser_mem_put(ic->dev, ic->login_mem);
 	if (ic->ffp_mem) {

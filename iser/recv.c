@@ -133,7 +133,7 @@ void iser_rx_post(struct iser_conn *ic)
 		n++;
 	}
 	ic->rx_post = NULL;
-	rc = iser_v->post_recv(ic->qp, first, &bad);
+	rc = rdma_v->post_recv(ic->qp, first, &bad);
 	if (unlikely(rc)) {
 		for (; bad; bad = bad->next)
 			n--;

@@ -55,7 +55,7 @@ void rdmafake_leave(int *guard)
 void rdmafake_install(void)
 {
 	GUARD;
-	static struct iser_verbs verbs;
+	static struct rdma_verbs verbs;
 	struct ibv_device_attr *a = &fake.attr;
 
 	a->max_mr_size = a->max_mr_size ? a->max_mr_size : 1ull << 40;
@@ -70,20 +70,20 @@ void rdmafake_install(void)
 	fake.max_msg = fake.max_msg ? fake.max_msg : 1 << 30;
 	if (!fake.max_inline_set)
 		fake.max_inline = 76; /* as some adapters do: headers only */
-	a->device_cap_flags |= IBV_DEVICE_MEM_MGT_EXTENSIONS;
+	a->device_cap_flags |= IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	fake.devices = fake.devices ? fake.devices : 1;
 	fake_dev_reset();
 	rdmafake_cm_verbs(&verbs);
 	rdmafake_dev_verbs(&verbs);
 	rdmafake_cq_verbs(&verbs);
 	rdmafake_qp_verbs(&verbs);
-	iser_v = &verbs;
+	rdma_v = &verbs;
 }
 
 bool rdmafake_clean(void)
 {
 	GUARD;
 	return !fake.ids && !fake.qps && !fake.cqs && !fake.chans && !fake.mrs && !fake.pds &&
-	       !fake.event_channels;
+	       !fake.event_channels && !fake.mws && !fake.contexts;
 }
 #endif

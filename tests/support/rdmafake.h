@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A stand-in for libibverbs and librdmacm in memory, behind iser/verbs.h: one device or two,
+ * A stand-in for libibverbs and librdmacm in memory, behind tgtd/rdma/verbs.h: one device or two,
  * their queues, and the other end of each connection in the test's hands. It checks what hardware
  * would: keys, bounds, element counts, queue depths, outstanding RDMA reads, and that every
  * resource is given back. And it fails on demand: posts, completions, registrations, the whole
@@ -12,7 +12,7 @@
 #ifdef HAVE_RDMA
 
 #include "events/list.h"
-#include "iser/verbs.h"
+#include "tgtd/rdma/verbs.h"
 
 struct fake_msg {
 	struct list link;
@@ -51,9 +51,11 @@ struct fake_rdma {
 	uint32_t max_inline;	/* asking for more fails */
 	/* behaviour */
 	bool hold;		/* send queues stand still until rdmafake_run() */
+	bool no_device;		/* find_device() finds none */
+	bool cut_off;		/* nothing gets from one made queue pair to another */
 	bool never_flush;	/* work requests of a broken queue pair do not come back */
 	int fail_post_send, fail_post_recv, fail_reg_mr, fail_create_qp, fail_accept,
-		fail_create_cq;
+		fail_create_cq, fail_alloc_mw, fail_modify_qp;
 	/* 1: the next one fails, n: the nth from now; 0: none */
 	int fail_listen;	/* so many fail */
 	int error_wr;		/* the nth work request from now completes in error */
@@ -62,15 +64,18 @@ struct fake_rdma {
 	unsigned posts, wrs, rdma_reads, sends, signalled, registrations;
 	unsigned vectors[2];	/* completion queues made, by vector */
 	unsigned reads_outstanding_max, sge_max, inline_sends;
+	unsigned rdma_writes, binds, invalidations, refused_writes;
 	uint64_t len_max;
 	/* alive */
-	int ids, qps, cqs, chans, mrs, pds, event_channels;
+	int ids, qps, cqs, chans, mrs, pds, event_channels, mws, contexts;
 	size_t mr_bytes;
 };
 extern struct fake_rdma fake;
 
-/* iser_v becomes this; figures and behaviour at their defaults unless the caller has set limits. */
+/* rdma_v becomes this; figures and behaviour at their defaults unless the caller has set limits. */
 void rdmafake_install(void);
+/* Queue pairs of make_qp() have each other as partners, both ends in the code under test. A message
+ * that finds no receive stops the test. */
 /* Nothing of it is alive. */
 bool rdmafake_clean(void);
 /* A connection request at the (one) listener. The events are the target's to fetch. */
@@ -95,6 +100,7 @@ void rdmafake_peer_gone(struct fake_peer *p); /* forgets what is left in its inb
 void rdmafake_remove_device(void);
 /* An asynchronous event of the device, or of the connection's queue pair. */
 void rdmafake_async(struct fake_peer *p, enum ibv_event_type type);
+void rdmafake_fatal(struct ibv_context *ctx); /* of find_device()'s */
 void rdmafake_async_cq(struct fake_peer *p); /* of its completion queue */
 void rdmafake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type);
 /* Lets up to @n held work requests of @p happen. */

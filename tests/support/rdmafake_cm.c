@@ -191,7 +191,7 @@ static int fake_disconnect(struct rdma_cm_id *id)
 	return 0;
 }
 
-void rdmafake_cm_verbs(struct iser_verbs *v)
+void rdmafake_cm_verbs(struct rdma_verbs *v)
 {
 	v->create_event_channel = create_event_channel;
 	v->destroy_event_channel = destroy_event_channel;

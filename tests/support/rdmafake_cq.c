@@ -178,7 +178,7 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-void rdmafake_cq_verbs(struct iser_verbs *v)
+void rdmafake_cq_verbs(struct rdma_verbs *v)
 {
 	v->create_comp_channel = create_comp_channel;
 	v->destroy_comp_channel = destroy_comp_channel;

@@ -15,6 +15,15 @@ struct fake_mr {
 	struct list link;
 };
 
+struct fake_mw {
+	struct ibv_mw mw;
+	struct list link;
+	uint32_t rkey; /* 0: lets nobody in */
+	uint64_t addr, len;
+	const struct fake_qp *qp;
+};
+static struct list mws = LIST_INIT(mws);
+
 struct ibv_context fake_context[FAKE_DEVICES];
 static struct ibv_device device[FAKE_DEVICES];
 static struct list mrs = LIST_INIT(mrs);
@@ -69,8 +78,8 @@ static void free_devices(struct ibv_context **list)
 static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
 	GUARD;
-	(void)ctx;
-	if (fake.dead[ctx - fake_context]) {
+	if (ctx >= fake_context && ctx < fake_context + FAKE_DEVICES &&
+	    fake.dead[ctx - fake_context]) {
 		errno = EIO;
 		return EIO;
 	}
@@ -114,7 +123,9 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 	GUARD;
 	struct fake_mr *m;
 
-	BUG_ON(access != IBV_ACCESS_LOCAL_WRITE); /* nobody reaches our memory */
+	/* Nobody reaches our memory, but by a window. */
+	BUG_ON(access != IBV_ACCESS_LOCAL_WRITE &&
+	       access != (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
 	BUG_ON(len > fake.attr.max_mr_size);
 	if (due(&fake.fail_reg_mr)) {
 		errno = ENOMEM;
@@ -200,6 +211,114 @@ uint8_t *fake_remote_memory(uint64_t addr, size_t len, uint32_t rkey)
 	return NULL;
 }
 
+/* ---- devices by an address, windows ---- */
+
+/* Each has a context of its own, with its own events. */
+static int find_device(const struct sockaddr *addr, struct rdma_found *found)
+{
+	GUARD;
+	struct ibv_context *ctx;
+
+	(void)addr;
+	memset(found, 0, sizeof(*found));
+	if (fake.no_device)
+		return -ENODEV;
+	ctx = calloc(1, sizeof(*ctx));
+	BUG_ON(!ctx);
+	ctx->device = &device[0];
+	ctx->num_comp_vectors = 2;
+	ctx->async_fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
+	fake.contexts++;
+	*found = (struct rdma_found){
+		.ctx = ctx, .port = 1, .ethernet = true, .mtu = IBV_MTU_1024
+	};
+	return 0;
+}
+
+static void close_device(struct ibv_context *ctx)
+{
+	GUARD;
+	close(ctx->async_fd);
+	free(ctx);
+	fake.contexts--;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd)
+{
+	GUARD;
+	struct fake_mw *m;
+
+	if (due(&fake.fail_alloc_mw)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	m = calloc(1, sizeof(*m));
+	BUG_ON(!m);
+	m->mw = (struct ibv_mw){
+		.context = pd->context, .pd = pd, .type = IBV_MW_TYPE_2, .rkey = next_key++ << 8
+	};
+	list_add_tail(&mws, &m->link);
+	fake.mws++;
+	return &m->mw;
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	GUARD;
+	struct fake_mw *m = container_of(mw, struct fake_mw, mw);
+
+	list_del(&m->link);
+	free(m);
+	fake.mws--;
+	return 0;
+}
+
+enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, struct fake_qp *qp)
+{
+	const struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
+	struct fake_mw *m;
+
+	fake.binds++;
+	list_for_each(m, &mws, link) {
+		if (&m->mw != wr->bind_mw.mw)
+			continue;
+		BUG_ON(m->rkey || b->mw_access_flags != IBV_ACCESS_REMOTE_WRITE);
+		BUG_ON(wr->bind_mw.rkey >> 8 != m->mw.rkey >> 8 || m->mw.pd != qp->qp.pd);
+		BUG_ON(b->addr < (uintptr_t)b->mr->addr ||
+		       b->addr + b->length > (uintptr_t)b->mr->addr + b->mr->length);
+		m->rkey = wr->bind_mw.rkey;
+		m->addr = b->addr;
+		m->len = b->length;
+		m->qp = qp;
+		return IBV_WC_SUCCESS;
+	}
+	return IBV_WC_MW_BIND_ERR;
+}
+
+enum ibv_wc_status fake_window_end(uint32_t rkey, const struct fake_qp *qp)
+{
+	struct fake_mw *m;
+
+	fake.invalidations++;
+	list_for_each(m, &mws, link)
+		if (m->rkey && m->rkey == rkey && m->qp == qp) {
+			m->rkey = 0;
+			return IBV_WC_SUCCESS;
+		}
+	return IBV_WC_LOC_QP_OP_ERR;
+}
+
+uint8_t *fake_window_memory(uint64_t addr, size_t len, uint32_t rkey, const struct fake_qp *qp)
+{
+	struct fake_mw *m;
+
+	list_for_each(m, &mws, link)
+		if (m->rkey && m->rkey == rkey && m->qp == qp && addr >= m->addr &&
+		    addr + len <= m->addr + m->len)
+			return (uint8_t *)(uintptr_t)addr;
+	return NULL;
+}
+
 /* ---- asynchronous events ---- */
 
 void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
@@ -214,6 +333,19 @@ void rdmafake_async(struct fake_peer *p, enum ibv_event_type type)
 	async_events[nasync].ev.event_type = type;
 	async_events[nasync].ev.element.qp = p ? &p->qp->qp : NULL;
 	BUG_ON(write(async_events[nasync++].ctx->async_fd, &one, 8) != 8);
+}
+
+void rdmafake_fatal(struct ibv_context *ctx)
+{
+	GUARD;
+	uint64_t one = 1;
+
+	BUG_ON(nasync == ARRAY_SIZE(async_events));
+	async_events[nasync].ctx = ctx;
+	async_events[nasync].ev.event_type = IBV_EVENT_DEVICE_FATAL;
+	async_events[nasync].ev.element.qp = NULL;
+	nasync++;
+	BUG_ON(write(ctx->async_fd, &one, 8) != 8);
 }
 
 void rdmafake_async_cq(struct fake_peer *p)
@@ -269,7 +401,7 @@ void fake_forget_async(struct fake_qp *q)
 	}
 }
 
-void rdmafake_dev_verbs(struct iser_verbs *v)
+void rdmafake_dev_verbs(struct rdma_verbs *v)
 {
 	v->get_devices = get_devices;
 	v->free_devices = free_devices;
@@ -279,6 +411,10 @@ void rdmafake_dev_verbs(struct iser_verbs *v)
 	v->dealloc_pd = dealloc_pd;
 	v->reg_mr = reg_mr;
 	v->dereg_mr = dereg_mr;
+	v->find_device = find_device;
+	v->close_device = close_device;
+	v->alloc_mw = alloc_mw;
+	v->dealloc_mw = dealloc_mw;
 	v->get_async_event = get_async_event;
 	v->ack_async_event = ack_async_event;
 }

@@ -28,6 +28,10 @@ struct fake_qp {
 	bool broken;
 	struct fake_peer *peer;
 	unsigned reads;
+	/* Of make_qp(): its partner is another one here, by its number. */
+	bool made, sends; /* sends: RTS */
+	uint32_t partner; /* 0: none yet */
+	struct list link;
 };
 struct fake_id {
 	struct rdma_cm_id id;
@@ -50,10 +54,10 @@ static inline bool due(int *count)
 }
 
 /* Each file's rows of the table. */
-void rdmafake_cm_verbs(struct iser_verbs *v);
-void rdmafake_dev_verbs(struct iser_verbs *v);
-void rdmafake_cq_verbs(struct iser_verbs *v);
-void rdmafake_qp_verbs(struct iser_verbs *v);
+void rdmafake_cm_verbs(struct rdma_verbs *v);
+void rdmafake_dev_verbs(struct rdma_verbs *v);
+void rdmafake_cq_verbs(struct rdma_verbs *v);
+void rdmafake_qp_verbs(struct rdma_verbs *v);
 
 /* rdmafake_dev.c */
 extern struct ibv_context fake_context[FAKE_DEVICES];
@@ -63,6 +67,10 @@ void fake_dev_reset(void);
 void fake_check_local(const struct ibv_sge *s);
 /* The peer's memory, or NULL: an access error. */
 uint8_t *fake_remote_memory(uint64_t addr, size_t len, uint32_t rkey);
+/* Memory that a window lets @qp write into; NULL: an access error. */
+uint8_t *fake_window_memory(uint64_t addr, size_t len, uint32_t rkey, const struct fake_qp *qp);
+enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, struct fake_qp *qp);
+enum ibv_wc_status fake_window_end(uint32_t rkey, const struct fake_qp *qp);
 /* The queue pair goes away, and the events that name it. */
 void fake_forget_async(struct fake_qp *q);
 

@@ -56,11 +56,8 @@ static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_ini
 	return 0;
 }
 
-static void destroy_qp(struct rdma_cm_id *id)
+static void forget_requests(struct fake_qp *q)
 {
-	GUARD;
-	struct fake_qp *q = container_of(id->qp, struct fake_qp, qp);
-
 	while (!list_empty(&q->sq)) {
 		struct fake_wr *w = list_first(&q->sq, struct fake_wr, link);
 
@@ -73,12 +70,138 @@ static void destroy_qp(struct rdma_cm_id *id)
 		list_del(&r->link);
 		free(r);
 	}
+}
+
+static void destroy_qp(struct rdma_cm_id *id)
+{
+	GUARD;
+	struct fake_qp *q = container_of(id->qp, struct fake_qp, qp);
+
+	forget_requests(q);
 	fake_forget_async(q);
 	if (q->peer)
 		q->peer->qp = NULL;
 	free(q);
 	id->qp = NULL;
 	fake.qps--;
+}
+
+/* ---- those without the connection manager ---- */
+
+static struct list made = LIST_INIT(made);
+
+static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	GUARD;
+	static uint32_t number = 1000;
+	struct fake_qp *q;
+
+	if (due(&fake.fail_create_qp)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	BUG_ON((int)attr->cap.max_send_wr > fake.attr.max_qp_wr || attr->qp_type != IBV_QPT_RC ||
+	       attr->cap.max_recv_sge != 1 || attr->sq_sig_all || attr->cap.max_inline_data);
+	q = calloc(1, sizeof(*q));
+	BUG_ON(!q);
+	q->qp.context = pd->context;
+	q->qp.pd = pd;
+	q->qp.send_cq = attr->send_cq;
+	q->qp.recv_cq = attr->recv_cq;
+	q->qp.qp_num = number++;
+	q->cap = attr->cap;
+	q->made = true;
+	list_init(&q->sq);
+	list_init(&q->rq);
+	list_add_tail(&made, &q->link);
+	fake.qps++;
+	return &q->qp;
+}
+
+static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	GUARD;
+	struct fake_qp *q = container_of(qp, struct fake_qp, qp);
+
+	BUG_ON(!(mask & IBV_QP_STATE));
+	if (due(&fake.fail_modify_qp))
+		return EINVAL;
+	if (mask & IBV_QP_DEST_QPN)
+		q->partner = attr->dest_qp_num;
+	q->sends |= attr->qp_state == IBV_QPS_RTS;
+	return 0;
+}
+
+static int free_qp(struct ibv_qp *qp)
+{
+	GUARD;
+	struct fake_qp *q = container_of(qp, struct fake_qp, qp);
+
+	forget_requests(q);
+	list_del(&q->link);
+	free(q);
+	fake.qps--;
+	return 0;
+}
+
+/* The other end, if it is one that this is the other end of. */
+static struct fake_qp *partner_of(const struct fake_qp *q)
+{
+	struct fake_qp *p;
+
+	list_for_each(p, &made, link)
+		if (p->qp.qp_num == q->partner && p->partner == q->qp.qp_num && !p->broken)
+			return fake.cut_off ? NULL : p;
+	return NULL;
+}
+
+static enum ibv_wc_status partner_writes(struct fake_qp *q, struct fake_wr *w)
+{
+	struct fake_qp *p = partner_of(q);
+	size_t len = 0, at = 0;
+	uint8_t *to;
+
+	for (int i = 0; i < w->wr.num_sge; i++)
+		len += w->sge[i].length;
+	if (!p)
+		return IBV_WC_RETRY_EXC_ERR;
+	to = fake_window_memory(w->wr.wr.rdma.remote_addr, len, w->wr.wr.rdma.rkey, p);
+	if (!to) {
+		fake.refused_writes++;
+		fake_break_qp(p);
+		return IBV_WC_REM_ACCESS_ERR;
+	}
+	fake.rdma_writes++;
+	for (int i = 0; i < w->wr.num_sge; i++) {
+		memcpy(to + at, (uint8_t *)(uintptr_t)w->sge[i].addr, w->sge[i].length);
+		at += w->sge[i].length;
+	}
+	return IBV_WC_SUCCESS;
+}
+
+static enum ibv_wc_status partner_hears(struct fake_qp *q, struct fake_wr *w)
+{
+	struct fake_qp *p = partner_of(q);
+	const struct ibv_sge *s = w->sge;
+	struct fake_recv *r;
+	bool fits;
+
+	BUG_ON(w->wr.num_sge != 1);
+	if (!p)
+		return IBV_WC_RETRY_EXC_ERR;
+	BUG_ON(list_empty(&p->rq)); /* it would wait, and credits are there to prevent it */
+	r = list_first(&p->rq, struct fake_recv, link);
+	list_del(&r->link);
+	p->nrq--;
+	fits = s->length <= r->sge.length;
+	if (fits)
+		memcpy((void *)(uintptr_t)r->sge.addr, (void *)(uintptr_t)s->addr, s->length);
+	fake_complete(p->qp.recv_cq, r->wr_id, fits ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR,
+		      s->length, p);
+	free(r);
+	if (!fits)
+		fake_break_qp(p);
+	return fits ? IBV_WC_SUCCESS : IBV_WC_REM_INV_REQ_ERR;
 }
 
 /* Everything on its queues comes back flushed. */
@@ -122,6 +245,14 @@ static enum ibv_wc_status perform(struct fake_qp *q, struct fake_wr *w)
 	struct fake_msg *m;
 	uint8_t *to;
 
+	if (w->wr.opcode == IBV_WR_BIND_MW)
+		return fake_window_bind(&w->wr, q);
+	if (w->wr.opcode == IBV_WR_LOCAL_INV)
+		return fake_window_end(w->wr.invalidate_rkey, q);
+	if (q->made && w->wr.opcode == IBV_WR_RDMA_WRITE)
+		return partner_writes(q, w);
+	if (q->made && w->wr.opcode == IBV_WR_SEND)
+		return partner_hears(q, w);
 	for (int i = 0; i < w->wr.num_sge; i++)
 		len += w->sge[i].length;
 	switch (w->wr.opcode) {
@@ -191,6 +322,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	struct fake_qp *q = container_of(qp, struct fake_qp, qp);
 
 	fake.posts++;
+	BUG_ON(q->made && !q->sends);
 	for (; wr; wr = wr->next) {
 		struct fake_wr *w;
 
@@ -205,7 +337,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		w = calloc(1, sizeof(*w));
 		BUG_ON(!w);
 		w->wr = *wr;
-		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*w->sge));
+		if (wr->num_sge)
+			memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*w->sge));
 		if (wr->send_flags & IBV_SEND_INLINE) {
 			for (int i = 0; i < wr->num_sge; i++) {
 				BUG_ON(w->inl_len + wr->sg_list[i].length > q->cap.max_inline_data);
@@ -271,13 +404,16 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	return 0;
 }
 
-void rdmafake_qp_verbs(struct iser_verbs *v)
+void rdmafake_qp_verbs(struct rdma_verbs *v)
 {
 	v->create_qp = create_qp;
 	v->destroy_qp = destroy_qp;
 	v->modify_qp_error = modify_qp_error;
 	v->post_send = post_send;
 	v->post_recv = post_recv;
+	v->make_qp = make_qp;
+	v->modify_qp = modify_qp;
+	v->free_qp = free_qp;
 }
 
 /* ---- the test's side ---- */

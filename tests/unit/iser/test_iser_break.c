@@ -155,7 +155,7 @@ START_TEST(death_in_flight)
 		if (steps & 1)
 			rdmafake_disconnect(&i.peer);
 		else
-			iser_v->modify_qp_error(i.peer.id->qp); /* the peer's reset, or a cable */
+			rdma_v->modify_qp_error(i.peer.id->qp); /* the peer's reset, or a cable */
 		fake.hold = false;
 		rdmafake_unreg(k1);
 		rdmafake_unreg(k2);

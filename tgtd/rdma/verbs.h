@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Every call that this folder makes into libibverbs and librdmacm, as a table. Tests put a
- * simulated adapter there that fails posts, completes in error, removes devices. Semantics and
- * errors are those of the calls with the same names (see their man pages), except where a comment
- * says otherwise. Some return errno, some -1 with errno set.
+ * Every call that the daemon makes into libibverbs and librdmacm, as a table: for iser/, and for
+ * mirrors between gateways (tgtd/cluster/live). Tests put a simulated adapter there that fails
+ * posts, completes in error, removes devices. Semantics and errors are those of the calls with the
+ * same names (see their man pages), except where a comment says otherwise. Some return errno, some
+ * -1 with errno set. Threads: as the comments say; what they make is the caller's.
  */
-#ifndef ISER_VERBS_H
-#define ISER_VERBS_H
+#ifndef TGTD_RDMA_VERBS_H
+#define TGTD_RDMA_VERBS_H
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include "events/base.h"
 
-struct iser_verbs {
+/* Where an address of this machine is on a device. */
+struct rdma_found {
+	struct ibv_context *ctx; /* opened for the caller alone: close_device() */
+	uint8_t port;
+	bool ethernet; /* RoCE: partners are found by their gid; else by their lid, too */
+	uint16_t lid;
+	int gid_index;
+	union ibv_gid gid;
+	enum ibv_mtu mtu; /* of the port, now */
+};
+
+struct rdma_verbs {
 	/* connection manager; main loop */
 	struct rdma_event_channel *(*create_event_channel)(void);
 	void (*destroy_event_channel)(struct rdma_event_channel *ch);
@@ -56,9 +68,21 @@ struct iser_verbs {
 	int (*modify_qp_error)(struct ibv_qp *qp); /* to IBV_QPS_ERR */
 	int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+	/* Queue pairs without the connection manager: both ends tell each other by other means what
+	 * modify_qp() wants to know. Windows are of type 2. Any thread. */
+	/* The device that has @addr. 0, or -errno: -ENODEV, there is none, or none without a
+	 * connection manager (iWARP). It may block for a moment. */
+	int (*find_device)(const struct sockaddr *addr, struct rdma_found *found);
+	void (*close_device)(struct ibv_context *ctx);
+	struct ibv_qp *(*make_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+	int (*free_qp)(struct ibv_qp *qp); /* of make_qp() */
+	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd);
+	int (*dealloc_mw)(struct ibv_mw *mw); /* from its return on it lets nobody in */
 };
 
-/* The real ones; a test changes it before iser_register(). */
-extern const struct iser_verbs *iser_v;
+/* The real ones; a test changes it before anything is begun with it. */
+extern const struct rdma_verbs *rdma_v;
 
 #endif
