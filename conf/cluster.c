@@ -115,6 +115,7 @@ static const struct cluster_line {
 	{ "ceph-cluster", "ceph", 63 },
 	{ "mirror-secret-file", "", 255 },
 	{ "mirror-memory", "256m", 19 },
+	{ "mirror-transport", "auto", 4 },
 };
 
 static const struct cluster_line *cluster_line_of(const char *key)
@@ -132,6 +133,8 @@ static bool cluster_value_ok(const char *key, const char *value)
 
 	if (!strcmp(key, "mirror-memory"))
 		return bytes >= MiB(16) && bytes <= GiB(256);
+	if (!strcmp(key, "mirror-transport"))
+		return !strcmp(value, "auto") || !strcmp(value, "tcp") || !strcmp(value, "rdma");
 	return strcmp(key, "mirror-secret-file") != 0 || *value == '/';
 }
 
@@ -172,6 +175,8 @@ static const char *cluster_lacks(const struct conf *c)
 	       addresses && !secret ? "has addresses of gateways, and no mirror-secret-file" :
 	       conf_get(&c->cluster_lines, "mirror-memory") && !secret ?
 				      "has mirror-memory, and no mirror-secret-file" :
+	       conf_get(&c->cluster_lines, "mirror-transport") && !secret ?
+				      "has mirror-transport, and no mirror-secret-file" :
 	       secret && addresses < 2 ? "has mirror-secret-file, and fewer than two gateways have "
 					 "an address" :
 					 NULL;

@@ -106,7 +106,7 @@ struct conf {
 	struct list portals;
 	/* <cluster NAME>; NULL: there is none. conf_kv: "gateway" -> "NAME TAG" or "NAME TAG
 	 * ADDRESS:PORT"; pool, ceph-conf, ceph-id, ceph-cluster, mirror-secret-file,
-	 * mirror-memory */
+	 * mirror-memory, mirror-transport */
 	const char *cluster;
 	struct list cluster_lines;
 	struct conf_pos cluster_pos;

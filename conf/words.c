@@ -57,6 +57,7 @@ static const struct word {
 	{ "mirror-secret-file", CONF_IN_CLUSTER, CONF_UNKNOWN, "a file, named from the root" },
 	{ "mirror-memory", CONF_IN_CLUSTER, CONF_UNKNOWN,
 	  "16m to 256g bytes, with k, m, g or t behind the number" },
+	{ "mirror-transport", CONF_IN_CLUSTER, CONF_UNKNOWN, "auto, tcp or rdma" },
 	{ "backing-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "direct-store", CONF_IN_TARGET | CONF_IS_BLOCK, CONF_UNKNOWN, NULL },
 	{ "driver", CONF_IN_TARGET, CONF_UNKNOWN, "iscsi or iser" },

@@ -82,7 +82,7 @@ static void usage(FILE *out)
 	      "                             affinity=, threshold=, workers=; off\n"
 	      "      --group KEY=VALUE,...  name=, gateways=NAME:TAG[@ADDRESS]+..., self=, pool=, conf=, id=,\n"
 	      "                             cluster=: one of several daemons before one Ceph;\n"
-	      "                             secret-file=, memory=: their mirrors;\n"
+	      "                             secret-file=, memory=, transport=: their mirrors;\n"
 	      "                             file=targets.conf[,self=]: as its <cluster> says\n"
 	      "      --numa-nodes N         simulate N NUMA nodes\n"
 	      "      --sysfs-root DIR       read the machine's topology below DIR (default /)\n"

@@ -346,9 +346,13 @@ static void main_start(struct loop_msg *msg)
 /* Adapters that come later are served by nobody: whether there are any is known now. */
 static void confine_threads(struct daemon *d)
 {
-	d->rdma = d->opt->iser && !access("/sys/class/infiniband", F_OK);
-	int rc = guard_threads(d->opt->seccomp, d->rdma);
+	const bool mirrors = d->opt->has_group && d->opt->group.mirrors &&
+			     d->opt->group.transport != MIRROR_TCP;
 
+	d->rdma = (d->opt->iser || mirrors) && !access("/sys/class/infiniband", F_OK);
+	int rc;
+
+	rc = guard_threads(d->opt->seccomp, d->rdma);
 	if (rc)
 		log_warn("system calls are not limited: %s",
 			 rc == -ENOSYS ? "built without libseccomp" : strerror(-rc));

@@ -289,7 +289,7 @@ _tgtd() {
 		esac
 		;;
 	--group) _tgtd_pairs 'name gateways self pool conf id cluster
-		secret-file memory file' ;;
+		secret-file memory transport file' ;;
 	--iscsi)
 		_tgtd_pairs 'portal tag nop_interval nop_count data_out_timeout max_connections
 			login_timeout'

@@ -18,8 +18,10 @@ static void pair_lines(struct adm_out *out, unsigned i)
 
 	if (!group_get_pair(i, &p))
 		return;
-	out_printf(out, "        Link: %s, %s\n", p.up ? "up" : "down",
-		   p.taken ? "taken" : "not taken");
+	out_printf(out, "        Link: %s%s%s%s, %s%s%s%s\n", p.up ? "up" : "down",
+		   *p.up_by ? " (" : "", p.up_by, *p.up_by ? ")" : "",
+		   p.taken ? "taken" : "not taken", *p.taken_by ? " (" : "", p.taken_by,
+		   *p.taken_by ? ")" : "");
 	out_printf(
 		out,
 		"        Frames: %llu sent (%llu KiB), %llu received (%llu KiB); %llu bytes wait\n",
@@ -137,6 +139,8 @@ static json_t *pair_row(unsigned i)
 	row = json_object();
 	doc_set_bool(row, "up", p.up);
 	doc_set_bool(row, "taken", p.taken);
+	doc_set_text(row, "up_by", *p.up_by ? p.up_by : NULL);
+	doc_set_text(row, "taken_by", *p.taken_by ? p.taken_by : NULL);
 	doc_set_int(row, "made", p.sum.made);
 	doc_set_int(row, "ended", p.sum.ended);
 	doc_set_int(row, "frames_sent", p.sum.frames_out);

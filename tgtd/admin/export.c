@@ -232,6 +232,9 @@ static void add_cluster(struct conf *c)
 		snprintf(text, sizeof(text), "%llu", (unsigned long long)v.conf->memory);
 	if (v.conf->memory != GROUP_MEMORY)
 		conf_add_kv(c, &c->cluster_lines, "mirror-memory", text);
+	if (v.conf->transport != MIRROR_AUTO)
+		conf_add_kv(c, &c->cluster_lines, "mirror-transport",
+			    v.conf->transport == MIRROR_TCP ? "tcp" : "rdma");
 }
 
 static void export_portal(const char *name, void *arg)

@@ -41,6 +41,11 @@ uint32_t mirror_sum(const void *data, size_t len)
 	return crc_go_on(~0u, data, len);
 }
 
+uint32_t mirror_sum_more(uint32_t sum, const void *data, size_t len)
+{
+	return crc_go_on(sum, data, len);
+}
+
 static uint32_t frame_sum(const uint8_t *b, size_t records)
 {
 	return crc_go_on(crc_go_on(~0u, b, CRC_AT), b + MIRROR_HEAD, records);
@@ -80,6 +85,37 @@ size_t mirror_encode(const struct mirror_frame *f, uint8_t *buf)
 		put_be64(p + 24, r->map);
 		put_be32(p + 32, r->crc);
 	}
+	put_be32(buf + CRC_AT, frame_sum(buf, records));
+	return MIRROR_HEAD + records;
+}
+
+unsigned mirror_encoded_writes(const uint8_t *buf, size_t *head)
+{
+	const unsigned n = get_be16(buf + 12);
+	unsigned writes = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		writes += mirror_encoded_map(buf, i) != 0;
+	*head = MIRROR_HEAD + (size_t)n * MIRROR_RECORD;
+	return writes;
+}
+
+uint64_t mirror_encoded_map(const uint8_t *buf, unsigned i)
+{
+	const uint8_t *p = buf + MIRROR_HEAD + i * MIRROR_RECORD;
+
+	return p[0] == MIRROR_WRITE ? get_be64(p + 24) : 0;
+}
+
+size_t mirror_encoded_slots(uint8_t *buf, const uint32_t *slot)
+{
+	const unsigned n = get_be16(buf + 12);
+	const size_t records = (size_t)n * MIRROR_RECORD;
+
+	for (unsigned i = 0; i < n; i++)
+		if (mirror_encoded_map(buf, i))
+			put_be32(buf + MIRROR_HEAD + i * MIRROR_RECORD + 4, *slot++);
+	put_be32(buf + 8, (uint32_t)(MIRROR_HEAD + records));
 	put_be32(buf + CRC_AT, frame_sum(buf, records));
 	return MIRROR_HEAD + records;
 }

@@ -78,18 +78,40 @@ struct mirror_frame {
 /* <0, 0, >0: as sessions follow each other. */
 int mirror_session_compare(const struct mirror_session *a, const struct mirror_session *b);
 
-/* CRC-32C of a record's data. */
+/* CRC-32C of a record's data; and in pieces, from MIRROR_SUM on. */
+#define MIRROR_SUM UINT32_MAX
 uint32_t mirror_sum(const void *data, size_t len);
+uint32_t mirror_sum_more(uint32_t sum, const void *data, size_t len);
 /* Bytes of a record's data. */
 static inline size_t mirror_data_len(const struct mirror_record *r, unsigned shift)
 {
 	return r->op == MIRROR_WRITE ? (size_t)__builtin_popcountll(r->map) << shift : 0;
 }
 
+/* The next run of sectors of *@map, which is not 0, and is taken out of it: its first one; *@n of
+ * them follow each other. */
+static inline unsigned mirror_run(uint64_t *map, unsigned *n)
+{
+	const unsigned first = (unsigned)__builtin_ctzll(*map);
+	const uint64_t rest = *map >> first;
+
+	*n = ~rest ? (unsigned)__builtin_ctzll(~rest) : 64u;
+	*map &= *n == 64 ? 0 : ~(((1ull << *n) - 1) << first);
+	return first;
+}
+
 /* Head and records into @buf (MIRROR_HEAD_MAX): the bytes used. @f->data_len bytes of data are to
  * follow them on the wire, in the order of the records that say MIRROR_INLINE. What is given must
  * be valid: numbers and enumerations within their ranges. */
 size_t mirror_encode(const struct mirror_frame *f, uint8_t *buf);
+/* Of an encoded BATCH: its WRITE records (MIRROR_BATCH at most), and how many bytes they are with
+ * the head, without data. */
+unsigned mirror_encoded_writes(const uint8_t *buf, size_t *head);
+/* Sectors of record @i, which is a WRITE, of an encoded BATCH; 0: it is none. */
+uint64_t mirror_encoded_map(const uint8_t *buf, unsigned i);
+/* The data of an encoded BATCH do not follow it: its @k-th WRITE record has them in the peer's slot
+ * @slot[k]. Its form is made anew: the bytes of it. */
+size_t mirror_encoded_slots(uint8_t *buf, const uint32_t *slot);
 /* How long the frame is of which these are the first MIRROR_HEAD bytes: 0, it is none, and the
  * channel must end. At most @limit. */
 size_t mirror_frame_length(const void *head, size_t limit);

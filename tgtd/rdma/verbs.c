@@ -101,8 +101,8 @@ static int found_gid(struct rdma_found *found, const struct sockaddr *addr)
 	for (int i = 0; i < port.gid_tbl_len; i++) {
 		if (ibv_query_gid_ex(found->ctx, found->port, (uint32_t)i, &e, 0))
 			continue;
-		if (found->ethernet && (!gid_is_of(&e.gid, addr) ||
-					(there && e.gid_type != IBV_GID_TYPE_ROCE_V2)))
+		if (found->ethernet &&
+		    (!gid_is_of(&e.gid, addr) || (there && e.gid_type != IBV_GID_TYPE_ROCE_V2)))
 			continue;
 		found->gid = e.gid;
 		found->gid_index = i;

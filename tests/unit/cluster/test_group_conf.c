@@ -121,6 +121,15 @@ START_TEST(mirrors)
 			       "memory=274877906944"),
 			 0);
 	ck_assert_uint_eq(c.memory, GROUP_MEMORY_MAX);
+	ck_assert_int_eq(c.transport, MIRROR_AUTO);
+	ck_assert_int_eq(parse("name=g,gateways=a:1@::1+b:2@::2,self=a,secret-file=/s,"
+			       "transport=rdma"),
+			 0);
+	ck_assert_int_eq(c.transport, MIRROR_RDMA);
+	ck_assert_int_eq(parse("name=g,gateways=a:1@::1+b:2@::2,self=a,secret-file=/s,"
+			       "transport=tcp"),
+			 0);
+	ck_assert_int_eq(c.transport, MIRROR_TCP);
 }
 END_TEST
 
@@ -150,6 +159,9 @@ START_TEST(mirrors_that_are_refused)
 		{ "name=g,self=a,gateways=a:1+b:2,memory=1g", "secret-file= is missing" },
 		{ "name=g,self=a,gateways=a:1+b:2,secret-file=/s", "fewer than two" },
 		{ "name=g,self=a,gateways=a:1@::1+b:2,secret-file=/s", "fewer than two" },
+		{ "name=g,self=a,gateways=a:1+b:2,transport=tcp", "secret-file= is missing" },
+		{ TWO ",secret-file=/s,transport=", "auto, tcp or rdma" },
+		{ TWO ",secret-file=/s,transport=rdm", "auto, tcp or rdma" },
 		{ TWO ",secret-file=s", "named from the root" },
 		{ TWO ",secret-file=", "named from the root" },
 		{ TWO ",secret-file=/s,memory=", "16m to 256g" },

@@ -486,17 +486,19 @@ static const char mirrored[] = "<cluster store>\n"
 			       "\tgateway gw-c 13\n"
 			       "\tmirror-secret-file /etc/tgt/mirror.secret\n"
 			       "\tmirror-memory 1g\n"
+			       "\tmirror-transport rdma\n"
 			       "</cluster>\n\n";
 
 START_TEST(a_cluster_with_mirrors)
 {
 	static const char as_group[] = "name=store,gateways=gw-a:11@192.0.2.1:7260+"
 				       "gw-b:12@[2001:db8::1]:7000+gw-c:13,"
-				       "secret-file=/etc/tgt/mirror.secret,memory=1g";
+				       "secret-file=/etc/tgt/mirror.secret,memory=1g,"
+				       "transport=rdma";
 	static const char otherwise[] =
 		"<cluster store>\ngateway gw-a 11   192.0.2.1\n"
 		"gateway\tgw-b\t12\t[2001:DB8:0:0::1]:7000\ngateway gw-c 13\n"
-		"mirror-memory 1024M\n"
+		"mirror-transport rdma\nmirror-memory 1024M\n"
 		"mirror-secret-file /etc/tgt/mirror.secret\n</cluster>\n";
 	char printed[1024] = "", text[CONF_CLUSTER_TEXT];
 	struct conf other;
@@ -514,7 +516,13 @@ START_TEST(a_cluster_with_mirrors)
 	conf_free(&other);
 	ck_assert(!conf_parse_text(&other, "t", mirrored, strlen(mirrored), true, &err));
 	((struct conf_kv *)list_entry(other.cluster_lines.prev, struct conf_kv, link))->value =
-		"2g";
+		"tcp";
+	ck_assert(!conf_cluster_same(&c, &other));
+	((struct conf_kv *)list_entry(other.cluster_lines.prev, struct conf_kv, link))->value =
+		"rdma";
+	ck_assert(conf_cluster_same(&c, &other));
+	((struct conf_kv *)list_entry(other.cluster_lines.prev->prev, struct conf_kv, link))
+		->value = "2g";
 	ck_assert(!conf_cluster_same(&c, &other));
 	conf_free(&other);
 	conf_free(&c);
@@ -591,6 +599,10 @@ START_TEST(clusters_that_are_refused)
 		  "<cluster g> has addresses of gateways, and no mirror-secret-file" },
 		{ "<cluster g>\ngateway a 1\ngateway b 2\nmirror-memory 1g\n</cluster>\n",
 		  "<cluster g> has mirror-memory, and no mirror-secret-file" },
+		{ "<cluster g>\ngateway a 1\nmirror-transport tcp\n</cluster>\n",
+		  "<cluster g> has mirror-transport, and no mirror-secret-file" },
+		{ "<cluster g>\nmirror-transport roce\n",
+		  "mirror-transport is auto, tcp or rdma, not 'roce'" },
 		{ "<cluster g>\ngateway a 1\ngateway b 2\nmirror-secret-file /s\n</cluster>\n",
 		  "has mirror-secret-file, and fewer than two gateways have an address" },
 		{ "<cluster g>\ngateway a 1 192.0.2.1\ngateway b 2\nmirror-secret-file /s\n"

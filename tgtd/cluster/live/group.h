@@ -36,6 +36,7 @@ struct group_conf {
 	 * events/secret.h, the process's for good. */
 	char *secret;
 	uint64_t memory; /* bytes for blocks of others */
+	enum mirror_transport transport;
 };
 
 /* What mirrors need of the daemon. */
@@ -49,8 +50,9 @@ struct group_cache {
 };
 
 /* name=G,gateways=a:1+b:2,self=a[,pool=P][,conf=F][,id=U][,cluster=C], with mirrors also
- * gateways=a:1@192.0.2.1+b:2@[2001:db8::1]:7000,secret-file=F[,memory=512m]; a word twice: the last
- * one counts, but for gateways=. 0, or -EINVAL with the reason. Pure. */
+ * gateways=a:1@192.0.2.1+b:2@[2001:db8::1]:7000,secret-file=F[,memory=512m]
+ * [,transport=tcp]; a word twice: the last one counts, but for gateways=. 0, or -EINVAL with the
+ * reason. Pure. */
 int group_parse(struct group_conf *c, const char *text, char *why, size_t len) must_check;
 
 /*

@@ -158,6 +158,20 @@ static bool group_memory(struct group_conf *c, const char *text, size_t n)
 	return c->memory >= GROUP_MEMORY_MIN && c->memory <= GROUP_MEMORY_MAX;
 }
 
+static bool group_transport(struct group_conf *c, const char *text, size_t n)
+{
+	static const char *const words[] = {
+		[MIRROR_AUTO] = "auto", [MIRROR_TCP] = "tcp", [MIRROR_RDMA] = "rdma"
+	};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(words); i++)
+		if (strlen(words[i]) == n && !memcmp(words[i], text, n)) {
+			c->transport = (enum mirror_transport)i;
+			return true;
+		}
+	return false;
+}
+
 /* What must be said of mirrors, or nothing. NULL, or what is missing. */
 static const char *group_mirrors_lack(struct group_conf *c)
 {
@@ -166,9 +180,10 @@ static const char *group_mirrors_lack(struct group_conf *c)
 	for (unsigned i = 0; i < c->n; i++)
 		addresses += c->gateway[i].address.ss_family != AF_UNSPEC;
 	if (!*c->secret_file)
-		return addresses ? "gateways have addresses, and secret-file= is missing" :
-		       c->memory ? "memory= is for mirrors, and secret-file= is missing" :
-				   NULL;
+		return addresses    ? "gateways have addresses, and secret-file= is missing" :
+		       c->memory    ? "memory= is for mirrors, and secret-file= is missing" :
+		       c->transport ? "transport= is for mirrors, and secret-file= is missing" :
+				      NULL;
 	if (addresses < 2)
 		return "secret-file= is for mirrors, and fewer than two gateways have an address";
 	c->mirrors = true;
@@ -198,6 +213,8 @@ static const char *group_word(struct group_conf *c, char *self, const char *text
 		return group_memory(c, value, vlen) ?
 			       NULL :
 			       "it is 16m to 256g bytes, with k, m, g or t behind the number";
+	if (!strncmp(text, "transport=", key))
+		return group_transport(c, value, vlen) ? NULL : "it is auto, tcp or rdma";
 	if (!strncmp(text, "name=", key))
 		ok = group_name(c->name, value, vlen);
 	else if (!strncmp(text, "self=", key))
@@ -212,7 +229,7 @@ static const char *group_word(struct group_conf *c, char *self, const char *text
 		ok = group_text(c->user + 7, sizeof(c->user) - 7, value, vlen);
 	return ok ? NULL :
 		    "name=, gateways=NAME:TAG[@ADDRESS]+..., self=, pool=, conf=, id=, cluster=, "
-		    "secret-file= and memory= are known";
+		    "secret-file=, memory= and transport= are known";
 }
 
 int group_parse(struct group_conf *c, const char *text, char *why, size_t len)

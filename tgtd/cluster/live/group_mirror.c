@@ -13,6 +13,7 @@
 #include "events/kept.h"
 #include "events/log.h"
 #include "tgtd/cluster/live/group_impl.h"
+#include "tgtd/cluster/live/mirror_rdma.h"
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 static void to_owner(void *arg, unsigned from, unsigned channel, const struct mirror_frame *f)
@@ -82,9 +83,17 @@ static void mirror_seal(void *arg, uint64_t id, unsigned at, const struct gw_mir
 	struct group *g = arg;
 	struct group_lu *lu = group_lu_at(g, at);
 	struct group_ask *a = lu ? group_ask_new(g, id, lu) : NULL;
+	struct gw_show_lu show;
 
-	if (a)
-		group_answer(a, mirror_live_seal(g->mirror.live, lu->hash, m) ? 0 : -ENOENT);
+	if (!a)
+		return;
+	/* First nothing of its owner can come here by RDMA any more; of nobody, where the object
+	 * does not say whose it is. */
+	gw_show_lu(g->gw, at, &show);
+	if (g->mirror.links)
+		mirror_links_cut(g->mirror.links,
+				 show.owner == g->conf.self ? GW_GATEWAYS : show.owner);
+	group_answer(a, mirror_live_seal(g->mirror.live, lu->hash, m) ? 0 : -ENOENT);
 }
 
 static void lu_mirror(void *arg, unsigned at, const struct gw_mirror *m)
@@ -118,6 +127,19 @@ static void keep_for_next(const char *key, int fd)
 		log_error("cluster: the keeper does not keep '%s': %s", key, strerror(-pair.err));
 }
 
+/* Frames more for owners that write by RDMA: for each channel of each of them, within a quarter of
+ * what there is. None where there is no device, or it is not to be used. */
+static uint32_t memory_lent(const struct group *g, const struct group_cache *cache, uint32_t pages)
+{
+	const struct sockaddr_storage *self = &g->conf.gateway[g->conf.self].address;
+	const uint32_t channels = MIN(cache->loops, (unsigned)MIRROR_CHANNELS);
+
+	if (g->conf.transport == MIRROR_TCP || self->ss_family == AF_UNSPEC ||
+	    !mirror_rdma_dev_is_there(self))
+		return 0;
+	return MIN(MIRROR_RDMA_SLOTS * channels * (g->conf.n - 1), pages / 4);
+}
+
 static int memory_begin(struct group *g, const struct group_cache *cache)
 {
 	const uint32_t block = cache->block;
@@ -131,6 +153,8 @@ static int memory_begin(struct group *g, const struct group_cache *cache)
 	struct mirror_memory_left left;
 	int err;
 
+	conf.memory.lent = memory_lent(g, cache, conf.memory.pages);
+	conf.memory.pages -= conf.memory.lent;
 	g->mirror.live = mirror_live_new(&conf, &live_ops, g, &left);
 	err = g->mirror.live ? 0 : -errno;
 	/* (Refused: its memory would stay as long as this process.) */
@@ -159,8 +183,12 @@ static int links_begin(struct group *g, const struct group_cache *cache)
 					  .secret_len = g->conf.secret ? strlen(g->conf.secret) : 0,
 					  .main = g->main,
 					  .loop = cache->loop,
-					  .loops = cache->loops };
+					  .loops = cache->loops,
+					  .transport = g->conf.transport };
+	struct mirror_slots slots;
 
+	if (mirror_live_slots(g->mirror.live, &slots))
+		conf.slots = &slots;
 	snprintf(name, sizeof(name), "%s/%u", g->conf.name, cache->block);
 	for (unsigned i = 0; i < g->conf.n; i++)
 		conf.address[i] = g->conf.gateway[i].address;
@@ -230,6 +258,8 @@ void group_mirror_rest(struct group *g)
 {
 	if (g->mirror.live)
 		mirror_live_rest(g->mirror.live);
+	if (g->mirror.links) /* after it: nothing is lent from now on */
+		mirror_links_cut(g->mirror.links, GW_GATEWAYS);
 }
 
 void group_mirror_stop(struct group *g, void (*ended)(void *arg), void *arg)

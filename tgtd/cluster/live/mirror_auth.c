@@ -3,8 +3,9 @@
  * See mirror_auth.h. The messages, of 64 bytes each:
  *
  *     0   "tgMC", version (1), which message (1)
- *     6   HELLO: from (1), to (1), channel (1), channels (1), 0 (2), CRC32C of the group's name
- *         (4), link (8), 0 (8). Others: 0 (26)
+ *     6   HELLO: from (1), to (1), channel (1), channels (1), RDMA is asked for (1), 0 (1), CRC32C
+ *         of the group's name (4), link (8), 0 (8). CHALLENGE: RDMA can be (1), 0 (25). Others:
+ *         0 (26)
  *     32  HELLO, CHALLENGE: a nonce; ANSWER, READY: a proof
  *
  * What must be 0 is checked: a later version may use it.
@@ -80,8 +81,9 @@ static const char *auth_wrong(const uint8_t *b, unsigned type)
 		return "another version of tgtd speaks there";
 	if (b[5] != type)
 		return "it says something else than its turn is";
-	if (type == MSG_HELLO ? memcmp(b + 10, zeros, 2) || memcmp(b + 24, zeros, 8) :
-				memcmp(b + 6, zeros, 26))
+	if (type == MSG_HELLO	  ? b[10] > 1 || b[11] || memcmp(b + 24, zeros, 8) :
+	    type == MSG_CHALLENGE ? b[6] > 1 || memcmp(b + 7, zeros, 25) :
+				    memcmp(b + 6, zeros, 26))
 		return "it says what this version does not know";
 	return NULL;
 }
@@ -103,6 +105,7 @@ bool mirror_auth_dial(struct mirror_auth *a, const struct mirror_hello *h,
 	out[7] = h->to;
 	out[8] = h->channel;
 	out[9] = h->channels;
+	out[10] = h->rdma;
 	put_be32(out + 12, a->hello.group);
 	put_be64(out + 16, h->link);
 	memcpy(out + NONCE_AT, a->hello.nonce, 32);
@@ -119,6 +122,7 @@ static const char *auth_next_hello(struct mirror_auth *a, const uint8_t *in, uin
 				    .to = in[7],
 				    .channel = in[8],
 				    .channels = in[9],
+				    .rdma = in[10],
 				    .group = get_be32(in + 12),
 				    .link = get_be64(in + 16) };
 	memcpy(h->nonce, in + NONCE_AT, 32);
@@ -130,6 +134,7 @@ static const char *auth_next_hello(struct mirror_auth *a, const uint8_t *in, uin
 		return "there are no such channels";
 	memcpy(a->hello_bytes, in, MIRROR_HANDSHAKE);
 	auth_begin(out, MSG_CHALLENGE);
+	out[6] = a->rdma = h->rdma && a->offers;
 	if (!auth_random(out + NONCE_AT))
 		return "there is no randomness";
 	memcpy(a->challenge_bytes, out, MIRROR_HANDSHAKE);
@@ -138,6 +143,9 @@ static const char *auth_next_hello(struct mirror_auth *a, const uint8_t *in, uin
 
 static const char *auth_next_challenge(struct mirror_auth *a, const uint8_t *in, uint8_t *out)
 {
+	if (in[6] && !a->hello.rdma)
+		return "it answers what it was not asked";
+	a->rdma = in[6];
 	memcpy(a->challenge_bytes, in, MIRROR_HANDSHAKE);
 	auth_begin(out, MSG_ANSWER);
 	return auth_mac(a, "tgtd dialer", out + NONCE_AT) ? NULL : "libcrypto fails";
@@ -217,24 +225,46 @@ void mirror_coder_free(struct mirror_coder *c)
 	c->cipher = NULL;
 }
 
-bool mirror_coder_make(struct mirror_coder *c, const void *frame, size_t len,
-		       uint8_t code[MIRROR_CODE])
+bool mirror_coder_begin(struct mirror_coder *c)
 {
 	EVP_CIPHER_CTX *x = c->cipher;
 	uint8_t nonce[12] = { 0 };
-	int n;
 
 	put_be64(nonce + 4, ++c->n);
-	return x && EVP_EncryptInit_ex(x, NULL, NULL, NULL, nonce) &&
-	       EVP_EncryptUpdate(x, NULL, &n, frame, (int)len) &&
-	       EVP_EncryptFinal_ex(x, code, &n) &&
-	       EVP_CIPHER_CTX_ctrl(x, EVP_CTRL_GCM_GET_TAG, MIRROR_CODE, code);
+	return x && EVP_EncryptInit_ex(x, NULL, NULL, NULL, nonce);
+}
+
+bool mirror_coder_add(struct mirror_coder *c, const void *piece, size_t len)
+{
+	int n;
+
+	return EVP_EncryptUpdate(c->cipher, NULL, &n, piece, (int)len);
+}
+
+bool mirror_coder_end(struct mirror_coder *c, uint8_t code[MIRROR_CODE])
+{
+	int n;
+
+	return EVP_EncryptFinal_ex(c->cipher, code, &n) &&
+	       EVP_CIPHER_CTX_ctrl(c->cipher, EVP_CTRL_GCM_GET_TAG, MIRROR_CODE, code);
+}
+
+bool mirror_coder_is(struct mirror_coder *c, const uint8_t code[MIRROR_CODE])
+{
+	uint8_t is[MIRROR_CODE];
+
+	return mirror_coder_end(c, is) && !CRYPTO_memcmp(is, code, MIRROR_CODE);
+}
+
+bool mirror_coder_make(struct mirror_coder *c, const void *frame, size_t len,
+		       uint8_t code[MIRROR_CODE])
+{
+	return mirror_coder_begin(c) && mirror_coder_add(c, frame, len) &&
+	       mirror_coder_end(c, code);
 }
 
 bool mirror_coder_check(struct mirror_coder *c, const void *frame, size_t len,
 			const uint8_t code[MIRROR_CODE])
 {
-	uint8_t is[MIRROR_CODE];
-
-	return mirror_coder_make(c, frame, len, is) && !CRYPTO_memcmp(is, code, MIRROR_CODE);
+	return mirror_coder_begin(c) && mirror_coder_add(c, frame, len) && mirror_coder_is(c, code);
 }

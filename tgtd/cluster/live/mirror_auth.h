@@ -11,6 +11,10 @@
  *       | ANSWER: HMAC("dialer", all of it) -------> |   it is one of the group, and fresh
  *       | <-------- READY: HMAC("listener", all of it)   so is this one
  *
+ * HELLO asks whether the listener can do RDMA, and CHALLENGE answers; then the first message behind
+ * READY in each direction is about that (mirror_rdma.h). Who asks for nothing is as those who do
+ * not know the question, which refuse it.
+ *
  * "All of it" is the group's name, HELLO and CHALLENGE. Each message has MIRROR_HANDSHAKE bytes.
  * The dialer proves itself first, so a stranger gets nothing that depends on the secret. Labels
  * differ, so no proof can be sent back as another one.
@@ -31,6 +35,7 @@
 
 struct mirror_hello {
 	uint8_t from, to, channel, channels;
+	bool rdma;	/* it can do RDMA, and asks whether the other one can */
 	uint32_t group; /* CRC32C of its name: a hint, for a clear error */
 	uint64_t link;	/* the same for all its channels, and not of another link */
 	uint8_t nonce[32];
@@ -49,6 +54,8 @@ struct mirror_auth {
 	size_t secret_len;
 	const char *group;
 	unsigned self, gateways;
+	bool offers; /* listener: it can do RDMA */
+	bool rdma;   /* both can: CHALLENGE says so */
 	struct mirror_hello hello;
 	uint8_t hello_bytes[MIRROR_HANDSHAKE], challenge_bytes[MIRROR_HANDSHAKE];
 };
@@ -76,6 +83,11 @@ void mirror_coder_free(struct mirror_coder *c); /* zeroed: fine */
 /* The code of the next frame, which has @len bytes. False: the library fails. */
 bool mirror_coder_make(struct mirror_coder *c, const void *frame, size_t len,
 		       uint8_t code[MIRROR_CODE]) must_check;
+/* The same of a frame in pieces: begin, add each, then end, or check. */
+bool mirror_coder_begin(struct mirror_coder *c) must_check;
+bool mirror_coder_add(struct mirror_coder *c, const void *piece, size_t len) must_check;
+bool mirror_coder_end(struct mirror_coder *c, uint8_t code[MIRROR_CODE]) must_check;
+bool mirror_coder_is(struct mirror_coder *c, const uint8_t code[MIRROR_CODE]) must_check;
 /* Is @code that of the next frame? */
 bool mirror_coder_check(struct mirror_coder *c, const void *frame, size_t len,
 			const uint8_t code[MIRROR_CODE]) must_check;

@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "events/log.h"
 #include "events/metrics.h"
 #include "tgtd/cluster/live/mirror_channel.h"
 
@@ -19,29 +20,6 @@
 #define BUF_IDLE KiB(256)  /* more is given back when a frame of that size is done */
 #define READ_TURN KiB(512) /* then others of the loop have a turn */
 #define IOVS 64
-
-struct mirror_buf *mirror_buf_new(size_t frame)
-{
-	struct mirror_buf *b = malloc(sizeof(*b) + frame + MIRROR_CODE);
-
-	if (!b)
-		return NULL;
-	list_init(&b->link);
-	b->len = frame + MIRROR_CODE;
-	b->sent = 0;
-	b->coded = false;
-	return b;
-}
-
-static void bufs_free(struct list *bufs)
-{
-	struct mirror_buf *b, *tmp;
-
-	list_for_each_safe(b, tmp, bufs, link) {
-		list_del(&b->link);
-		free(b);
-	}
-}
 
 /* With the lock. */
 static bool channel_posts(struct mirror_channel *c)
@@ -56,6 +34,7 @@ static bool channel_posts(struct mirror_channel *c)
 static void channel_shut(struct mirror_channel *c)
 {
 	struct list left = LIST_INIT(left);
+	struct mirror_rdma *rdma;
 	int fd;
 
 	pthread_mutex_lock(&c->lock);
@@ -63,7 +42,12 @@ static void channel_shut(struct mirror_channel *c)
 	list_splice_tail(&left, &c->queue);
 	fd = c->fd;
 	c->fd = -1;
+	rdma = c->rdma;
+	c->rdma = NULL;
 	pthread_mutex_unlock(&c->lock);
+	if (rdma)
+		c->proved = mirror_rdma_is_proved(rdma);
+	mirror_rdma_free(rdma);
 	if (c->lfd.loop) {
 		fd = c->lfd.fd;
 		loop_fd_del(&c->lfd);
@@ -71,7 +55,7 @@ static void channel_shut(struct mirror_channel *c)
 	if (fd >= 0)
 		close(fd);
 	list_splice_tail(&left, &c->sending);
-	bufs_free(&left);
+	mirror_bufs_free(&left);
 	atomic_store(&c->waiting, 0);
 	free(c->buf);
 	c->buf = NULL;
@@ -112,14 +96,24 @@ static unsigned channel_gathers(struct mirror_channel *c, struct iovec *iov, boo
 	return n;
 }
 
-static void channel_sent(struct mirror_channel *c, size_t n)
+/* @n bytes wait no more. */
+static void channel_left(struct mirror_channel *c, size_t n)
 {
-	size_t left;
+	const size_t left = atomic_fetch_sub(&c->waiting, n) - n;
 
-	counter_add(&c->writes, 1);
 	counter_add(&c->bytes_out, n);
 	metric_add(M_mirror_bytes_sent, n);
-	left = atomic_fetch_sub(&c->waiting, n) - n;
+	if (c->full && left < MIRROR_BACKLOG / 4) {
+		c->full = false;
+		c->ops->room(c);
+	}
+}
+
+static void channel_sent(struct mirror_channel *c, size_t n)
+{
+	const size_t all = n;
+
+	counter_add(&c->writes, 1);
 	while (n) {
 		struct mirror_buf *b = list_first(&c->sending, struct mirror_buf, link);
 		const size_t part = MIN(n, b->len - b->sent);
@@ -130,33 +124,39 @@ static void channel_sent(struct mirror_channel *c, size_t n)
 			counter_add(&c->frames_out, 1);
 			metric_inc(M_mirror_frames_sent);
 			list_del(&b->link);
-			free(b);
+			mirror_buf_free(b);
 		}
 	}
-	if (c->full && left < MIRROR_BACKLOG / 4) {
-		c->full = false;
-		c->ops->room(c);
-	}
+	channel_left(c, all);
 }
 
 static void channel_events(struct mirror_channel *c)
 {
 	const size_t waiting = atomic_load(&c->waiting);
-	const bool reads = !c->read_until || waiting <= c->read_until;
+	const bool reads = c->rdma || !c->read_until || waiting <= c->read_until;
+	const bool writes = !c->rdma && !c->offering && !list_empty(&c->sending);
 
 	if (c->lfd.loop)
-		(void)loop_fd_modify(&c->lfd, (reads ? EPOLLIN : 0u) |
-						      (list_empty(&c->sending) ? 0u : EPOLLOUT));
+		(void)loop_fd_modify(&c->lfd, (reads ? EPOLLIN : 0u) | (writes ? EPOLLOUT : 0u));
 }
 
 static void channel_flushes(struct mirror_channel *c)
 {
 	struct iovec iov[IOVS];
+	const char *why;
 	bool bad = false;
 
 	channel_takes(c);
 	if (atomic_load(&c->waiting) > MIRROR_BACKLOG / 2)
 		c->full = true;
+	if (c->offering)
+		return;
+	if (c->rdma) {
+		why = mirror_rdma_flush(c->rdma);
+		if (why)
+			channel_fails(c, why);
+		return;
+	}
 	while (c->lfd.loop && !list_empty(&c->sending)) {
 		struct msghdr msg = { .msg_iov = iov };
 		ssize_t n;
@@ -204,7 +204,7 @@ bool mirror_channel_queue(struct mirror_channel *c, struct mirror_buf *b)
 	}
 	room = room || c->refuses;
 	pthread_mutex_unlock(&c->lock);
-	free(b);
+	mirror_buf_free(b);
 	if (later)
 		loop_defer(c->loop, &c->flush);
 	if (post)
@@ -212,7 +212,126 @@ bool mirror_channel_queue(struct mirror_channel *c, struct mirror_buf *b)
 	return room;
 }
 
+/* ---- RDMA ------------------------------------------------------------------------------------ */
+static const char *channel_takes_frame(struct mirror_channel *c, const struct mirror_frame *f)
+{
+	counter_add(&c->frames_in, 1);
+	metric_inc(M_mirror_frames_received);
+	return c->ops->frame(c, f);
+}
+
+static const char *rdma_frame(void *arg, const struct mirror_frame *f)
+{
+	struct mirror_channel *c = arg;
+	uint64_t bytes = MIRROR_HEAD + (uint64_t)f->n * MIRROR_RECORD;
+
+	for (unsigned i = 0; i < f->n; i++)
+		bytes += mirror_data_len(&f->record[i], f->shift);
+	counter_add(&c->bytes_in, bytes);
+	metric_add(M_mirror_bytes_received, bytes);
+	return channel_takes_frame(c, f);
+}
+
+static void rdma_sent(void *arg, unsigned frames, size_t bytes)
+{
+	struct mirror_channel *c = arg;
+
+	counter_add(&c->frames_out, frames);
+	metric_add(M_mirror_frames_sent, frames);
+	channel_left(c, bytes);
+}
+
+static void rdma_failed(void *arg, const char *why)
+{
+	channel_fails(arg, why);
+}
+
+/* NULL, and the log says why: by TCP then. */
+static struct mirror_rdma *channel_rdma(struct mirror_channel *c)
+{
+	const struct mirror_rdma_conf conf = { .loop = c->loop,
+					       .dev = c->dev,
+					       .listens = !c->dials,
+					       .out = &c->out,
+					       .in = &c->in,
+					       .sending = &c->sending,
+					       .frame = rdma_frame,
+					       .failed = rdma_failed,
+					       .sent = rdma_sent,
+					       .arg = c };
+	const char *why;
+	struct mirror_rdma *r = mirror_rdma_new(&conf, &why), *unused = NULL;
+
+	if (!r)
+		log_ratelimited(LOG_LVL_NOTICE, "mirror: a channel goes over TCP: %s", why);
+	pthread_mutex_lock(&c->lock);
+	if (c->cut) {
+		unused = r;
+		r = NULL;
+	}
+	c->rdma = r;
+	pthread_mutex_unlock(&c->lock);
+	mirror_rdma_free(unused);
+	return r;
+}
+
+static void channel_no_rdma(struct mirror_channel *c)
+{
+	struct mirror_rdma *r = c->rdma;
+
+	pthread_mutex_lock(&c->lock);
+	c->rdma = NULL;
+	pthread_mutex_unlock(&c->lock);
+	mirror_rdma_free(r);
+}
+
+/* It is short, and the first thing that is sent. */
+static bool channel_offers(struct mirror_channel *c)
+{
+	uint8_t b[MIRROR_RDMA_OFFER + MIRROR_CODE];
+
+	mirror_rdma_offer(c->rdma, b);
+	return mirror_coder_make(&c->out, b, MIRROR_RDMA_OFFER, b + MIRROR_RDMA_OFFER) &&
+	       send(c->lfd.fd, b, sizeof(b), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(b);
+}
+
+/* The other end's offer is at @b. NULL, or why it fails. */
+static const char *channel_offered(struct mirror_channel *c, const uint8_t *b)
+{
+	const char *why;
+	bool can;
+
+	if (!mirror_coder_check(&c->in, b, MIRROR_RDMA_OFFER, b + MIRROR_RDMA_OFFER))
+		return "the code of its offer is wrong";
+	why = mirror_rdma_offered(b, &can);
+	if (why)
+		return why;
+	if (can && !c->dials)
+		(void)channel_rdma(c);
+	if (!can)
+		channel_no_rdma(c);
+	if (c->rdma)
+		why = mirror_rdma_connect(c->rdma, b);
+	if (!why && !c->dials && !channel_offers(c))
+		why = "the connection is broken";
+	if (!why && c->strict && !c->rdma)
+		why = "there is no RDMA, and it is to be no other way";
+	c->offering = false;
+	c->by = c->rdma ? MIRROR_BY_RDMA : MIRROR_BY_TCP;
+	loop_defer(c->loop, &c->flush); /* what has waited for this */
+	return why;
+}
+
 /* ---- in -------------------------------------------------------------------------------------- */
+/* Data are in frames by TCP. */
+static const char *frame_has_slots(const struct mirror_frame *f)
+{
+	for (unsigned i = 0; i < f->n; i++)
+		if (f->record[i].op == MIRROR_WRITE && f->record[i].ref != MIRROR_INLINE)
+			return "a record names a slot that was not granted";
+	return NULL;
+}
+
 /* The frame at @at, of which @n bytes are there. How long it is with its code, 0: more is needed;
  * *@why: it fails. */
 static size_t channel_frame(struct mirror_channel *c, const uint8_t *at, size_t n, const char **why)
@@ -232,9 +351,9 @@ static size_t channel_frame(struct mirror_channel *c, const uint8_t *at, size_t 
 	}
 	*why = mirror_decode(&c->frame, at, len);
 	if (!*why)
-		*why = c->ops->frame(c, &c->frame);
-	counter_add(&c->frames_in, 1);
-	metric_inc(M_mirror_frames_received);
+		*why = frame_has_slots(&c->frame);
+	if (!*why)
+		*why = channel_takes_frame(c, &c->frame);
 	return *why ? 0 : len + MIRROR_CODE;
 }
 
@@ -244,7 +363,14 @@ static bool channel_frames(struct mirror_channel *c)
 	const char *why = NULL;
 	size_t at = 0, n;
 
-	while (c->lfd.loop && (n = channel_frame(c, c->buf + at, c->have - at, &why)))
+	if (c->offering && c->have >= MIRROR_RDMA_OFFER + MIRROR_CODE) {
+		why = channel_offered(c, c->buf);
+		at = MIRROR_RDMA_OFFER + MIRROR_CODE;
+	}
+	if (c->rdma && !c->offering && c->have > at && !why)
+		why = "it sends by TCP what goes by RDMA";
+	while (!why && !c->offering && !c->rdma && c->lfd.loop &&
+	       (n = channel_frame(c, c->buf + at, c->have - at, &why)))
 		at += n;
 	if (why && c->lfd.loop)
 		channel_fails(c, why);
@@ -359,6 +485,14 @@ static void channel_look(struct loop_msg *msg)
 			channel_fails(c, "epoll refuses it");
 			return;
 		}
+		c->offering = c->dev;
+		c->by = c->dev ? MIRROR_BY_NONE : MIRROR_BY_TCP;
+		if (c->dev && c->dials)
+			(void)channel_rdma(c);
+		if (c->dev && c->dials && !channel_offers(c)) {
+			channel_fails(c, "the connection is broken");
+			return;
+		}
 	}
 	if (c->lfd.loop)
 		channel_flushes(c);
@@ -374,11 +508,12 @@ void mirror_channel_init(struct mirror_channel *c)
 	loop_deferred_init(&c->flush, channel_deferred);
 }
 
-void mirror_channel_open(struct mirror_channel *c, int fd, const struct mirror_coder *out,
-			 const struct mirror_coder *in)
+void mirror_channel_open(struct mirror_channel *c, int fd, struct mirror_rdma_dev *dev,
+			 const struct mirror_coder *out, const struct mirror_coder *in)
 {
 	bool post;
 
+	c->dev = dev;
 	c->out = *out;
 	c->in = *in;
 	pthread_mutex_lock(&c->lock);
@@ -399,6 +534,15 @@ void mirror_channel_close(struct mirror_channel *c)
 	pthread_mutex_unlock(&c->lock);
 	if (post)
 		loop_post(c->loop, &c->msg);
+}
+
+void mirror_channel_cut(struct mirror_channel *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->cut = true;
+	if (c->rdma)
+		mirror_rdma_cut(c->rdma);
+	pthread_mutex_unlock(&c->lock);
 }
 
 void mirror_channel_fini(struct mirror_channel *c)

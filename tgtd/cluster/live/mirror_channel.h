@@ -10,22 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include "tgtd/cluster/live/mirror_auth.h"
-
-/* A frame to be sent, with room for its code. */
-struct mirror_buf {
-	struct list link;
-	size_t len, sent; /* with the code */
-	bool coded;
-	/* Of mirror_link.c: */
-	struct mirror_out out;
-	void *slot;
-	uint64_t to; /* a link's id, 0: none was there */
-	unsigned channel;
-	uint8_t bytes[];
-};
-/* For a frame of @frame bytes; NULL: no memory. Freed by free(). Any thread. */
-struct mirror_buf *mirror_buf_new(size_t frame) must_check;
+#include "tgtd/cluster/live/mirror_buf.h"
 
 struct mirror_channel;
 struct mirror_channel_ops {
@@ -36,20 +21,30 @@ struct mirror_channel_ops {
 	void (*closed)(struct mirror_channel *c); /* as the last thing */
 };
 
+/* How frames travel: known when both ends have made their offers. */
+enum mirror_by { MIRROR_BY_NONE, MIRROR_BY_TCP, MIRROR_BY_RDMA };
+
 struct mirror_channel {
 	struct loop *loop;
 	const struct mirror_channel_ops *ops;
 	unsigned index;
 	/* Nothing is read while more than this waits to be sent; 0: it is read always. */
 	size_t read_until;
+	/* Both ends have said that they can do RDMA, and talk of that first. NULL: they have not */
+	struct mirror_rdma_dev *dev;
+	bool dials;
+	bool strict; /* without RDMA it fails */
 
 	/* Under the lock. */
 	pthread_mutex_t lock;
 	struct list queue; /* mirror_buf.link */
-	bool posted, want_close, closed, refuses;
-	int fd; /* not begun with; -1 */
+	bool posted, want_close, closed, refuses, cut;
+	struct mirror_rdma *rdma; /* its loop changes it, with the lock; NULL: TCP */
+	int fd;			  /* not begun with; -1 */
 
 	_Atomic size_t waiting; /* bytes queued and not taken by the socket */
+	_Atomic uint8_t by;	/* enum mirror_by */
+	_Atomic bool proved;	/* RDMA has brought something */
 	uint64_t frames_out, frames_in, bytes_out, bytes_in, writes; /* its loop counts */
 
 	/* Its loop's, once it has begun. */
@@ -61,19 +56,24 @@ struct mirror_channel {
 	uint8_t *buf;
 	size_t size, have; /* of buf */
 	bool full;	   /* waiting was beyond half */
+	bool offering;	   /* the other end's offer is not there yet */
 	struct mirror_frame frame;
 };
 
-/* Zeroed by the caller; loop, ops, index and read_until are set. Any thread. */
+/* Zeroed by the caller; loop, ops, index, read_until, dials and strict are set. Any thread. */
 void mirror_channel_init(struct mirror_channel *c);
-/* From now on it has @fd, and the coders, which the caller gives away. Once. Any thread. */
-void mirror_channel_open(struct mirror_channel *c, int fd, const struct mirror_coder *out,
-			 const struct mirror_coder *in);
+/* @dev: c->dev. From now on it has @fd, and the coders, which the caller gives away. Once. Any
+ * thread. */
+void mirror_channel_open(struct mirror_channel *c, int fd, struct mirror_rdma_dev *dev,
+			 const struct mirror_coder *out, const struct mirror_coder *in);
 /* @b is the channel's; dropped where it has failed. False: too much waits, and @b is freed: the
  * link is to end. Also before mirror_channel_open(). Any thread. */
 bool mirror_channel_queue(struct mirror_channel *c, struct mirror_buf *b) must_check;
 /* ops->closed(), later. May be repeated. Any thread. */
 void mirror_channel_close(struct mirror_channel *c);
+/* From its return on the other end can write nothing here by RDMA, now or later; by TCP nothing
+ * changes. Any thread. */
+void mirror_channel_cut(struct mirror_channel *c);
 /* After ops->closed(). */
 void mirror_channel_fini(struct mirror_channel *c);
 

@@ -18,7 +18,7 @@
 /* ---- the file -------------------------------------------------------------------------------- */
 static const char *super_wrong(const struct memory_super *s, uint64_t length)
 {
-	const struct mirror_memory_conf conf = { s->lus, s->pages, s->page_shift };
+	const struct mirror_memory_conf conf = { s->lus, s->pages, s->page_shift, s->lent };
 	struct memory_super is;
 
 	if (memcmp(s->magic, MEMORY_MAGIC, sizeof(s->magic)))
@@ -28,7 +28,8 @@ static const char *super_wrong(const struct memory_super *s, uint64_t length)
 	if (s->checksum != memory_super_sum(s))
 		return "wrong checksum";
 	if (!s->lus || s->lus > MIRROR_MEMORY_LUS || !s->pages || s->pages > MIRROR_MEMORY_PAGES ||
-	    s->page_shift < MIRROR_SHIFT_MIN || s->page_shift > MIRROR_SHIFT_MAX + 6)
+	    s->page_shift < MIRROR_SHIFT_MIN || s->page_shift > MIRROR_SHIFT_MAX + 6 ||
+	    s->lent > MIRROR_MEMORY_LENT)
 		return "sizes out of range";
 	is = memory_lay_out(&conf);
 	if (memcmp(&is, s, sizeof(is)) || is.length != length)

@@ -5,7 +5,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "events/clock.h"
 #include "events/log.h"
 #include "events/metrics.h"
 #include "events/secret.h"
@@ -13,88 +12,8 @@
 
 #define STRANGERS 64		     /* that have proved nothing yet; then the oldest goes */
 #define DIAL_NS (50 * NSEC_PER_MSEC) /* between two attempts */
+#define TCP_NS (10 * NSEC_PER_SEC)   /* where RDMA has failed, until it is tried again */
 #define ANSWERS_WAIT KiB(256)	     /* then nothing is read of who does not read */
-
-/* ---- a link ends ----------------------------------------------------------------------------- */
-static void opens_free(struct list *opens)
-{
-	struct mirror_buf *b, *tmp;
-
-	list_for_each_safe(b, tmp, opens, link) {
-		list_del(&b->link);
-		free(b);
-	}
-}
-
-void link_slot_ends(struct link_slot *s, uint64_t id, const char *why)
-{
-	struct list opens = LIST_INIT(opens);
-	struct mirror_link *l;
-	bool ends;
-
-	pthread_mutex_lock(&s->lock);
-	l = s->link;
-	ends = l && l->id == id && !l->ended;
-	if (ends) {
-		l->ended = true;
-		s->up = false;
-		snprintf(s->why, sizeof(s->why), "%s", why);
-		s->ended_at = clock_now_ns();
-		list_splice_tail(&opens, &s->opens);
-		s->nopens = 0;
-	}
-	pthread_mutex_unlock(&s->lock);
-	opens_free(&opens);
-	if (!ends)
-		return;
-	if (!s->m->stopping)
-		log_ratelimited(LOG_LVL_WARN, "mirror: the link %s gateway %u has ended: %s",
-				s->dials ? "to" : "of", s->peer, why);
-	/* It stays until the last of them is closed. */
-	for (unsigned i = 0, n = l->n; i < n; i++)
-		mirror_channel_close(&l->end[i].channel);
-}
-
-static void links_finish(struct mirror_links *m)
-{
-	void (*ended)(void *arg) = m->ended;
-	void *arg = m->ended_arg;
-
-	for (unsigned i = 0; i < GW_GATEWAYS; i++) {
-		opens_free(&m->to[i].opens);
-		pthread_mutex_destroy(&m->to[i].lock);
-		pthread_mutex_destroy(&m->of[i].lock);
-	}
-	secret_free(m->secret, m->conf.secret_len);
-	free(m->group);
-	free(m->loop);
-	free(m);
-	if (ended)
-		ended(arg);
-}
-
-static void links_look_end(struct mirror_links *m)
-{
-	if (!m->stopping || m->links)
-		return;
-	for (unsigned i = 0; i < GW_GATEWAYS; i++)
-		if (m->to[i].posted)
-			return;
-	links_finish(m);
-}
-
-void link_show_add(struct mirror_links_show *show, const struct mirror_link *l)
-{
-	for (unsigned i = 0; i < l->n; i++) {
-		const struct mirror_channel *c = &l->end[i].channel;
-
-		show->frames_out += __atomic_load_n(&c->frames_out, __ATOMIC_RELAXED);
-		show->frames_in += __atomic_load_n(&c->frames_in, __ATOMIC_RELAXED);
-		show->bytes_out += __atomic_load_n(&c->bytes_out, __ATOMIC_RELAXED);
-		show->bytes_in += __atomic_load_n(&c->bytes_in, __ATOMIC_RELAXED);
-		show->writes += __atomic_load_n(&c->writes, __ATOMIC_RELAXED);
-	}
-}
 
 static void slot_wants(struct link_slot *s);
 
@@ -104,12 +23,16 @@ static void link_gone(struct loop_msg *msg)
 	struct mirror_link *l = container_of(msg, struct mirror_link, gone);
 	struct link_slot *s = l->slot;
 	struct mirror_links *m = s->m;
+	bool proved = false;
 
 	for (unsigned i = 0; i < l->n; i++) {
 		if (l->end[i].shake)
 			mirror_shake_cancel(l->end[i].shake);
+		proved |= l->end[i].channel.proved;
 		mirror_channel_fini(&l->end[i].channel);
 	}
+	if (l->asks && !proved)
+		s->tcp_until = loop_now(m->conf.main) + TCP_NS;
 	pthread_mutex_lock(&s->lock);
 	link_show_add(&s->past, l);
 	s->past.ended += s->dials;
@@ -200,10 +123,18 @@ static struct mirror_link *link_new(struct link_slot *s, uint64_t id, unsigned n
 		c->ops = &channel_ops;
 		c->index = i;
 		c->read_until = s->dials ? 0 : ANSWERS_WAIT;
+		c->dials = s->dials;
+		c->strict = m->conf.transport == MIRROR_RDMA;
 		mirror_channel_init(c);
 	}
 	m->links++;
 	return l;
+}
+
+/* Can this gateway do RDMA now? */
+static bool links_can_rdma(const struct mirror_links *m)
+{
+	return m->dev && !mirror_rdma_dev_is_gone(m->dev);
 }
 
 static struct mirror_auth links_auth(const struct mirror_links *m)
@@ -212,12 +143,14 @@ static struct mirror_auth links_auth(const struct mirror_links *m)
 				     .secret_len = m->conf.secret_len,
 				     .group = m->group,
 				     .self = m->conf.self,
-				     .gateways = m->conf.gateways };
+				     .gateways = m->conf.gateways,
+				     .offers = links_can_rdma(m) };
 }
 
-/* A channel has proved itself. False: the link is over, and @fd the caller's still. */
-static bool link_opens(struct mirror_link *l, unsigned i, int fd, const struct mirror_coder *out,
-		       const struct mirror_coder *in)
+/* A channel has proved itself; @rdma: both ends can. False: the link is over, and @fd the caller's
+ * still. */
+static bool link_opens(struct mirror_link *l, unsigned i, int fd, bool rdma,
+		       const struct mirror_coder *out, const struct mirror_coder *in)
 {
 	struct link_slot *s = l->slot;
 	bool open;
@@ -226,7 +159,7 @@ static bool link_opens(struct mirror_link *l, unsigned i, int fd, const struct m
 	open = s->link == l && !l->ended && !l->end[i].open;
 	if (open) {
 		l->end[i].open = true;
-		mirror_channel_open(&l->end[i].channel, fd, out, in);
+		mirror_channel_open(&l->end[i].channel, fd, rdma ? s->m->dev : NULL, out, in);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return open;
@@ -272,13 +205,16 @@ static void link_dialled(struct mirror_shake *shake, void *arg, int fd, struct m
 	unsigned open = 0;
 
 	(void)shake;
-	(void)a;
 	end->shake = NULL;
+	if (!why && !a->rdma && l->slot->m->conf.transport == MIRROR_RDMA) {
+		proof_free(fd, out, in);
+		why = "it cannot do RDMA, and it is to be no other way";
+	}
 	if (why) {
 		link_slot_ends(l->slot, l->id, why);
 		return;
 	}
-	if (!link_opens(l, end->channel.index, fd, out, in)) {
+	if (!link_opens(l, end->channel.index, fd, a->rdma, out, in)) {
 		proof_free(fd, out, in);
 		return;
 	}
@@ -295,14 +231,17 @@ static void slot_dials(struct link_slot *s)
 				  .to = (uint8_t)s->peer,
 				  .channels = (uint8_t)m->channels };
 	const struct mirror_auth auth = links_auth(m);
+	const uint64_t now = loop_now(m->conf.main);
 	struct mirror_link *l;
 
-	s->not_before = loop_now(m->conf.main) + DIAL_NS;
+	h.rdma = links_can_rdma(m) && (m->conf.transport == MIRROR_RDMA || now >= s->tcp_until);
+	s->not_before = now + DIAL_NS;
 	l = getrandom(&h.link, sizeof(h.link), 0) == sizeof(h.link) && h.link ?
 		    link_new(s, h.link, m->channels) :
 		    NULL;
 	if (!l)
 		return; /* the owner sends OPEN again */
+	l->asks = h.rdma;
 	pthread_mutex_lock(&s->lock);
 	s->link = l;
 	pthread_mutex_unlock(&s->lock);
@@ -353,9 +292,10 @@ static void slot_look(struct loop_msg *msg)
 /* ---- a link is taken ------------------------------------------------------------------------- */
 /* Channel a->hello of another gateway, which has proved it. A link that is not the one of before
  * takes its place: that gateway has begun anew. */
-static void link_takes(struct mirror_links *m, const struct mirror_hello *h, int fd,
+static void link_takes(struct mirror_links *m, const struct mirror_auth *a, int fd,
 		       struct mirror_coder *out, struct mirror_coder *in)
 {
+	const struct mirror_hello *h = &a->hello;
 	struct link_slot *s = &m->of[h->from];
 	struct mirror_link *l = s->link;
 
@@ -374,7 +314,7 @@ static void link_takes(struct mirror_links *m, const struct mirror_hello *h, int
 		s->past.taken++;
 		pthread_mutex_unlock(&s->lock);
 	}
-	if (l->n != h->channels || !link_opens(l, h->channel, fd, out, in)) {
+	if (l->n != h->channels || !link_opens(l, h->channel, fd, a->rdma, out, in)) {
 		log_ratelimited(LOG_LVL_WARN,
 				"mirror: gateway %u connects by a channel that is there already",
 				h->from);
@@ -404,12 +344,16 @@ static void stranger_done(struct mirror_shake *shake, void *arg, int fd, struct 
 
 	(void)shake;
 	stranger_gone(g);
+	if (!why && !a->rdma && m->conf.transport == MIRROR_RDMA) {
+		proof_free(fd, out, in);
+		why = "there is no RDMA, and it is to be no other way";
+	}
 	if (why) {
 		stranger_refused(m, why);
 		log_ratelimited(LOG_LVL_WARN, "mirror: a connection is refused: %s", why);
 		return;
 	}
-	link_takes(m, &a->hello, fd, out, in);
+	link_takes(m, a, fd, out, in);
 }
 
 static void links_accepted(struct mirror_listener *listener, int fd)
@@ -437,6 +381,56 @@ static void links_accepted(struct mirror_listener *listener, int fd)
 	}
 	list_add_tail(&m->strangers, &g->link);
 	m->nstrangers++;
+}
+
+/* ---- RDMA ------------------------------------------------------------------------------------ */
+static void dev_is_gone(struct loop_msg *msg)
+{
+	struct mirror_links *m = container_of(msg, struct mirror_links, dev_gone);
+
+	for (unsigned i = 0; i < 2 * GW_GATEWAYS; i++) {
+		struct link_slot *s = i < GW_GATEWAYS ? &m->to[i] : &m->of[i - GW_GATEWAYS];
+		bool by_rdma = false;
+		uint64_t id = 0;
+
+		pthread_mutex_lock(&s->lock);
+		for (unsigned k = 0; s->link && k < s->link->n; k++)
+			by_rdma |= s->link->end[k].channel.by == MIRROR_BY_RDMA;
+		if (by_rdma)
+			id = s->link->id;
+		pthread_mutex_unlock(&s->lock);
+		link_slot_ends(s, id, "the RDMA device is gone");
+	}
+	m->links--;
+	links_look_end(m);
+}
+
+/* Main loop, within the device's event. */
+static void dev_goes(void *arg)
+{
+	struct mirror_links *m = arg;
+
+	m->links++;
+	m->dev_gone.handle = dev_is_gone;
+	loop_post(m->conf.main, &m->dev_gone);
+}
+
+static void links_find_device(struct mirror_links *m)
+{
+	const enum mirror_transport by = m->conf.transport;
+	char why[160];
+
+	if (by == MIRROR_TCP || m->conf.address[m->conf.self].ss_family == AF_UNSPEC)
+		return;
+	m->dev = mirror_rdma_dev_open(m->conf.main, &m->conf.address[m->conf.self], m->conf.slots,
+				      dev_goes, m, why, sizeof(why));
+	if (m->dev)
+		log_info("mirror: by RDMA, where other gateways can");
+	else if (by == MIRROR_RDMA)
+		log_error("mirror: there is to be RDMA alone, and there is none here: %s", why);
+	else
+		log_info("mirror: by TCP: %s", why);
+	m->conf.slots = NULL; /* (the caller's) */
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -501,6 +495,7 @@ struct mirror_links *mirror_links_start(const struct mirror_links_conf *conf,
 		slot_init(&m->to[i], m, i, true);
 		slot_init(&m->of[i], m, i, false);
 	}
+	links_find_device(m);
 	if (conf->address[conf->self].ss_family != AF_UNSPEC) {
 		m->listener.main = conf->main;
 		m->listener.address = conf->address[conf->self];

@@ -35,6 +35,27 @@
 
 struct mirror_links;
 
+/* How frames travel, once both ends have proved themselves over TCP. */
+enum mirror_transport {
+	MIRROR_AUTO, /* by RDMA where both ends can, else by TCP */
+	MIRROR_TCP,
+	MIRROR_RDMA, /* or not at all */
+};
+
+/* Frames of this gateway's memory (mirror_memory.h) that owners may write into by RDMA. Any
+ * thread. */
+struct mirror_slots {
+	void *arg;
+	void *base; /* of all frames */
+	size_t len;
+	unsigned shift; /* log2 of a frame's bytes */
+	/* UINT32_MAX: none. *@ticket is of no other loan. */
+	uint32_t (*lend)(void *arg, uint64_t *ticket);
+	/* By that loan still? Else a record has made it a page. */
+	bool (*is_lent)(void *arg, uint32_t frame, uint64_t ticket);
+	void (*give_back)(void *arg, uint32_t frame);
+};
+
 struct mirror_links_conf {
 	unsigned self, gateways; /* indices, as in mirror.h */
 	const char *group;	 /* its name: both ends must say the same */
@@ -49,6 +70,8 @@ struct mirror_links_conf {
 	/* ns. 0: the value in parentheses. */
 	uint64_t connect_ns; /* for connection and proof (1 s) */
 	uint64_t silent_ns;  /* the other machine does not confirm what it was sent (2 s) */
+	enum mirror_transport transport;
+	const struct mirror_slots *slots; /* copied; NULL: nobody may write here by RDMA */
 };
 
 /* @f and its data are valid during the call. */
@@ -69,8 +92,9 @@ struct mirror_link_ops {
 	void (*room)(void *arg, unsigned peer, unsigned channel);
 };
 
-/* Listens, if @self has an address. A port that is taken (by the process before) is tried again;
- * the log says so. NULL with errno: EINVAL what @conf says, ENOMEM. Main loop. */
+/* Listens, if @self has an address; finds its RDMA device, which may block. A port that is taken (by
+ * the process before) is tried again; the log says so. NULL with errno: EINVAL what @conf says,
+ * ENOMEM. Main loop. */
 struct mirror_links *mirror_links_start(const struct mirror_links_conf *conf,
 					const struct mirror_link_ops *ops, void *arg) must_check;
 /* Ends all links, without down(), and listens no more. When no operation will be called any more
@@ -120,6 +144,12 @@ size_t mirror_links_backlog(const struct mirror_links *m, unsigned peer, unsigne
 void mirror_links_answer(struct mirror_links *m, unsigned to, unsigned channel,
 			 const struct mirror_frame *f);
 
+/* From its return on gateway @from (GW_GATEWAYS or more: any) can write nothing here by RDMA: its
+ * queue pairs are in error, and what let it in is invalid. Its link ends, if it was one by RDMA; it
+ * may make another one, whose slots are others. For a seal, before it, and before another process
+ * goes on. Main loop. */
+void mirror_links_cut(struct mirror_links *m, unsigned from);
+
 struct mirror_links_show {
 	uint64_t made, ended; /* links that were made from here */
 	uint64_t taken;	      /* links of others */
@@ -132,7 +162,10 @@ void mirror_links_show(const struct mirror_links *m, struct mirror_links_show *s
  * @peer makes. @refused is always 0: who has proved nothing is nobody. */
 struct mirror_pair_show {
 	struct mirror_links_show sum;
-	bool up, taken;	   /* it is there: made from here; made by @peer */
+	bool up, taken; /* it is there: made from here; made by @peer */
+	/* How their frames travel: "tcp", "rdma", "both" (channels differ), "" (not known yet, or
+	 * it is not there). */
+	const char *up_by, *taken_by;
 	uint64_t waits;	   /* bytes that wait for the socket of the first one */
 	char why[96];	   /* one of them ended last, and why; "": none has */
 	uint64_t ended_at; /* then (clock_now_ns()) */

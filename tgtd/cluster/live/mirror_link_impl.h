@@ -3,10 +3,13 @@
  * What the files of mirror_link.h share. Calls go down this list, never up:
  *
  *     mirror_link_send.c frames find their link
- *     mirror_link.c      links: made, taken, ended
+ *     mirror_link.c      links: made, taken
+ *     mirror_link_end.c  links: ended, cut
  *     mirror_listen.c    the port
  *     mirror_shake.c     a connection proves who it is (main loop)
  *     mirror_channel.c   frames of a connection (event thread)
+ *     mirror_rdma*.c     the same over RDMA; mirror_rdma_impl.h
+ *     mirror_buf.c       a frame that is to be sent
  *     mirror_auth.c      proofs and codes
  *
  * A slot is a direction of a pair. It has a link at most; one that has ended is replaced, or goes
@@ -26,6 +29,7 @@ struct link_slot {
 	unsigned peer;
 	bool dials; /* its links are made from here */
 	uint64_t not_before;
+	uint64_t tcp_until; /* RDMA did not work: it is not asked for until then */
 	struct timer again;
 	struct loop_msg look;
 
@@ -50,6 +54,7 @@ struct mirror_link {
 	struct link_slot *slot;
 	uint64_t id; /* not 0 */
 	unsigned n;
+	bool asks; /* for RDMA */
 	_Atomic bool ended;
 	_Atomic unsigned left; /* channels that are not closed */
 	struct loop_msg gone;
@@ -73,6 +78,8 @@ struct mirror_links {
 	struct mirror_listener listener;
 	struct mirror_shake_conf dial_conf, accept_conf;
 	struct link_slot to[GW_GATEWAYS], of[GW_GATEWAYS];
+	struct mirror_rdma_dev *dev; /* NULL: it has none, or is to use none */
+	struct loop_msg dev_gone;
 	struct list strangers;
 	unsigned nstrangers;
 	unsigned links; /* and one more while `end` is posted */
@@ -86,6 +93,8 @@ struct mirror_links {
 
 /* Link @id of the slot is over, and what waits for it is lost. Any thread, without locks. */
 void link_slot_ends(struct link_slot *s, uint64_t id, const char *why);
+/* All of it goes, if it is being stopped and nothing is left. Main loop, as the last thing. */
+void links_look_end(struct mirror_links *m);
 /* What its channels have counted is added. */
 void link_show_add(struct mirror_links_show *show, const struct mirror_link *l);
 

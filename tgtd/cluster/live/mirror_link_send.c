@@ -3,8 +3,6 @@
  * Frames that are to be sent, by any thread: they find their link, get their form, and are queued.
  * OPEN waits for the next link where there is none.
  */
-#include <stdlib.h>
-
 #include "tgtd/cluster/live/mirror_link_impl.h"
 
 #define OPENS 4096 /* that wait for a link */
@@ -15,6 +13,7 @@ struct mirror_out *mirror_links_begin(struct mirror_links *m, unsigned peer, uns
 	struct link_slot *s = &m->to[peer % GW_GATEWAYS];
 	const size_t head = MIRROR_HEAD + (size_t)f->n * MIRROR_RECORD;
 	struct mirror_buf *b;
+	bool by_rdma;
 	uint64_t id;
 
 	f->data_len = 0;
@@ -27,10 +26,11 @@ struct mirror_out *mirror_links_begin(struct mirror_links *m, unsigned peer, uns
 		return NULL;
 	pthread_mutex_lock(&s->lock);
 	id = s->up ? s->link->id : 0;
+	by_rdma = id && s->link->end[channel % m->channels].channel.by == MIRROR_BY_RDMA;
 	pthread_mutex_unlock(&s->lock);
 	if (!id && f->kind != MIRROR_OPEN)
 		return NULL;
-	b = mirror_buf_new(head + f->data_len);
+	b = mirror_buf_new(head + f->data_len, f->data_len && by_rdma ? m->dev : NULL);
 	if (!b) {
 		link_slot_ends(s, id, "no memory");
 		return NULL;
@@ -89,7 +89,7 @@ void mirror_links_send(struct mirror_out *out, struct mirror_frame *f)
 		b = NULL;
 	}
 	pthread_mutex_unlock(&s->lock);
-	free(b);
+	mirror_buf_free(b);
 	if (post)
 		loop_post(s->m->conf.main, &s->look);
 	if (!room)
@@ -112,7 +112,7 @@ void mirror_links_answer(struct mirror_links *m, unsigned to, unsigned channel,
 			 const struct mirror_frame *f)
 {
 	struct link_slot *s = &m->of[to % GW_GATEWAYS];
-	struct mirror_buf *b = mirror_buf_new(MIRROR_HEAD);
+	struct mirror_buf *b = mirror_buf_new(MIRROR_HEAD, NULL);
 	bool room = true;
 	uint64_t id = 0;
 
@@ -126,7 +126,7 @@ void mirror_links_answer(struct mirror_links *m, unsigned to, unsigned channel,
 		b = NULL;
 	}
 	pthread_mutex_unlock(&s->lock);
-	free(b);
+	mirror_buf_free(b);
 	if (!room)
 		link_slot_ends(s, id, "it does not read what it is answered");
 }
@@ -161,6 +161,18 @@ void mirror_links_show(const struct mirror_links *m, struct mirror_links_show *s
 	}
 }
 
+/* With the lock. */
+static const char *link_by(const struct mirror_link *l)
+{
+	unsigned tcp = 0, rdma = 0;
+
+	for (unsigned i = 0; l && !l->ended && i < l->n; i++) {
+		tcp += l->end[i].channel.by == MIRROR_BY_TCP;
+		rdma += l->end[i].channel.by == MIRROR_BY_RDMA;
+	}
+	return tcp && rdma ? "both" : tcp ? "tcp" : rdma ? "rdma" : "";
+}
+
 void mirror_links_show_pair(const struct mirror_links *m, unsigned peer,
 			    struct mirror_pair_show *show)
 {
@@ -171,6 +183,7 @@ void mirror_links_show_pair(const struct mirror_links *m, unsigned peer,
 	pthread_mutex_lock(&to->lock);
 	slot_show(to, &show->sum);
 	show->up = to->up;
+	show->up_by = link_by(to->link);
 	show->ended_at = to->ended_at;
 	memcpy(show->why, to->why, sizeof(show->why));
 	for (unsigned i = 0; to->link && i < to->link->n; i++)
@@ -179,6 +192,7 @@ void mirror_links_show_pair(const struct mirror_links *m, unsigned peer,
 	pthread_mutex_lock(&of->lock);
 	slot_show(of, &show->sum);
 	show->taken = of->link && !of->link->ended;
+	show->taken_by = link_by(of->link);
 	if (of->ended_at > show->ended_at) {
 		show->ended_at = of->ended_at;
 		memcpy(show->why, of->why, sizeof(show->why));

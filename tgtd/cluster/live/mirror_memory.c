@@ -22,14 +22,16 @@ struct memory_super memory_lay_out(const struct mirror_memory_conf *conf)
 				  .lus = conf->lus,
 				  .pages = conf->pages,
 				  .page_shift = conf->page_shift,
+				  .lent = conf->lent,
 				  .slot_off = 4096 };
 
 	memcpy(s.magic, MEMORY_MAGIC, sizeof(s.magic));
 	s.entry_off = s.slot_off + (uint64_t)s.lus * sizeof(struct memory_slot);
 	s.redo_off = s.entry_off + (uint64_t)s.pages * sizeof(struct memory_entry);
 	s.data_off = ALIGN_UP(s.redo_off + sizeof(struct memory_redo), 4096ull);
-	s.length = ALIGN_UP(s.data_off + ((uint64_t)(s.pages + MIRROR_BATCH) << s.page_shift),
-			    4096ull);
+	s.length =
+		ALIGN_UP(s.data_off + ((uint64_t)(s.pages + MIRROR_BATCH + s.lent) << s.page_shift),
+			 4096ull);
 	s.checksum = memory_super_sum(&s);
 	return s;
 }
@@ -49,13 +51,16 @@ struct mirror_memory *memory_map(int fd, const struct memory_super *s)
 	if (!m)
 		return NULL;
 	m->super = *s;
-	m->frames = s->pages + MIRROR_BATCH;
+	m->frames = s->pages + MIRROR_BATCH + s->lent;
 	m->free = calloc(m->frames, sizeof(*m->free));
-	m->map = m->free ? mmap(NULL, s->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) :
-			   MAP_FAILED;
+	m->lent = calloc(m->frames, sizeof(*m->lent));
+	m->map = m->free && m->lent ?
+			 mmap(NULL, s->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) :
+			 MAP_FAILED;
 	if (m->map == MAP_FAILED) {
-		const int err = m->free ? errno : ENOMEM;
+		const int err = m->free && m->lent ? errno : ENOMEM;
 
+		free(m->lent);
 		free(m->free);
 		free(m);
 		errno = err;
@@ -73,7 +78,7 @@ static bool memory_conf_is_wrong(const struct mirror_memory_conf *c)
 {
 	return !c->lus || c->lus > MIRROR_MEMORY_LUS || !c->pages ||
 	       c->pages > MIRROR_MEMORY_PAGES || c->page_shift < MIRROR_SHIFT_MIN ||
-	       c->page_shift > MIRROR_SHIFT_MAX + 6;
+	       c->page_shift > MIRROR_SHIFT_MAX + 6 || c->lent > MIRROR_MEMORY_LENT;
 }
 
 struct mirror_memory *mirror_memory_new(const struct mirror_memory_conf *conf)
@@ -117,6 +122,7 @@ void mirror_memory_free(struct mirror_memory *m)
 		return;
 	munmap(m->map, m->super.length);
 	close(m->fd);
+	free(m->lent);
 	free(m->free);
 	free(m);
 }
@@ -130,7 +136,8 @@ void mirror_memory_conf(const struct mirror_memory *m, struct mirror_memory_conf
 {
 	*conf = (struct mirror_memory_conf){ .lus = m->super.lus,
 					     .pages = m->super.pages,
-					     .page_shift = m->super.page_shift };
+					     .page_shift = m->super.page_shift,
+					     .lent = m->super.lent };
 }
 
 bool mirror_memory_used(const struct mirror_memory *m)
@@ -142,17 +149,6 @@ bool mirror_memory_used(const struct mirror_memory *m)
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
-/* The next run of sectors of *@map: it is taken out, *@n of them from the returned one on. */
-static unsigned next_run(uint64_t *map, unsigned *n)
-{
-	const unsigned first = (unsigned)__builtin_ctzll(*map);
-	const uint64_t rest = *map >> first;
-
-	*n = ~rest ? (unsigned)__builtin_ctzll(~rest) : 64u;
-	*map &= *n == 64 ? 0 : ~(((1ull << *n) - 1) << first);
-	return first;
-}
-
 uint32_t memory_sum(const struct mirror_memory *m, const struct memory_entry *e)
 {
 	const uint8_t *at = memory_frame(m, e->frame);
@@ -161,7 +157,7 @@ uint32_t memory_sum(const struct mirror_memory *m, const struct memory_entry *e)
 	unsigned first, n;
 
 	while (map) {
-		first = next_run(&map, &n);
+		first = mirror_run(&map, &n);
 		crc = sum_go_on(crc, at + ((size_t)first << e->shift), (size_t)n << e->shift);
 	}
 	return crc;
@@ -178,7 +174,8 @@ bool mirror_memory_fits(const struct mirror_memory *m, const struct mirror_frame
 	for (unsigned i = 0; i < f->n; i++)
 		if (f->record[i].op == MIRROR_WRITE &&
 		    (!memory_sectors_fit(m, f->record[i].map, f->shift) ||
-		     f->record[i].ref != MIRROR_INLINE))
+		     (f->record[i].ref != MIRROR_INLINE &&
+		      !mirror_memory_ticket(m, f->record[i].ref))))
 			return false;
 	return true;
 }
@@ -217,7 +214,7 @@ static void copy_sectors(uint8_t *to, const uint8_t *from, uint64_t map, unsigne
 	unsigned first, n;
 
 	while (map) {
-		first = next_run(&map, &n);
+		first = mirror_run(&map, &n);
 		memcpy(to + ((size_t)first << shift), from + ((size_t)first << shift),
 		       (size_t)n << shift);
 	}
@@ -229,7 +226,7 @@ static void copy_packed(uint8_t *to, const uint8_t *from, uint64_t map, unsigned
 	unsigned first, n;
 
 	while (map) {
-		first = next_run(&map, &n);
+		first = mirror_run(&map, &n);
 		memcpy(to + ((size_t)first << shift), from, (size_t)n << shift);
 		from += (size_t)n << shift;
 	}
@@ -271,8 +268,16 @@ void mirror_memory_write(struct mirror_memory *m, uint32_t page, const struct mi
 	uint64_t kept = 0;
 
 	BUG_ON(page >= m->super.pages || m->pending == MIRROR_BATCH || !m->nfree);
-	e.frame = m->free[--m->nfree];
-	copy_packed(memory_frame(m, e.frame), record_data(f, i), r->map, f->shift);
+	if (r->ref == MIRROR_INLINE) {
+		e.frame = m->free[--m->nfree];
+		copy_packed(memory_frame(m, e.frame), record_data(f, i), r->map, f->shift);
+		m->copied += mirror_data_len(r, f->shift);
+	} else {
+		BUG_ON(!mirror_memory_ticket(m, r->ref));
+		e.frame = r->ref;
+		m->lent[e.frame] = 0;
+		m->nlent--;
+	}
 	if (was.slot) {
 		m->old[m->nold++] = was.frame;
 		/* (Another size of sectors is another LU's.) */
@@ -280,6 +285,7 @@ void mirror_memory_write(struct mirror_memory *m, uint32_t page, const struct mi
 	}
 	if (kept) {
 		copy_sectors(memory_frame(m, e.frame), memory_frame(m, was.frame), kept, f->shift);
+		m->copied += (uint64_t)__builtin_popcountll(kept) << f->shift;
 		e.map |= kept;
 		e.crc = memory_sum(m, &e);
 	}
@@ -308,6 +314,45 @@ const uint8_t *mirror_memory_data(const struct mirror_memory *m, uint32_t page, 
 	*shift = e->shift;
 	BUG_ON(page >= m->super.pages || !e->slot);
 	return memory_sum(m, e) == e->crc ? memory_frame(m, e->frame) : NULL;
+}
+
+/* ---- frames that are lent -------------------------------------------------------------------- */
+/* (There is always a free one: those beyond pages and MIRROR_BATCH are as many as may be lent, and
+ * one that becomes a page's is lent no more.) */
+uint32_t mirror_memory_lend(struct mirror_memory *m, uint64_t *ticket)
+{
+	uint32_t frame;
+
+	if (m->nlent == m->super.lent || m->nfree <= MIRROR_BATCH)
+		return MIRROR_FRAME_NONE;
+	frame = m->free[--m->nfree];
+	m->lent[frame] = *ticket = ++m->loans;
+	m->nlent++;
+	return frame;
+}
+
+uint64_t mirror_memory_ticket(const struct mirror_memory *m, uint32_t frame)
+{
+	return frame < m->frames ? m->lent[frame] : 0;
+}
+
+void mirror_memory_return(struct mirror_memory *m, uint32_t frame)
+{
+	BUG_ON(!mirror_memory_ticket(m, frame));
+	m->lent[frame] = 0;
+	m->nlent--;
+	m->free[m->nfree++] = frame;
+}
+
+void *mirror_memory_frames(const struct mirror_memory *m, size_t *len)
+{
+	*len = (size_t)m->frames << m->super.page_shift;
+	return m->data;
+}
+
+uint64_t mirror_memory_copied(const struct mirror_memory *m)
+{
+	return m->copied;
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */

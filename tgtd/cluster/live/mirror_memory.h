@@ -20,8 +20,10 @@
  *
  * Data are never changed in place: a record's data go to a free frame, together with the sectors
  * that the page had and the record has not. There are MIRROR_BATCH frames more than pages, so a
- * group always finds some. An entry has the CRC32C of its sectors, which is compared when a process
- * finds them and when they are adopted.
+ * group always finds some. Beyond those, conf.lent frames may be lent to channels of owners that
+ * write into them by RDMA: a record that names such a frame makes it the page's, and nothing is
+ * copied. A killed process leaves them free. An entry has the CRC32C of its sectors, which is
+ * compared when a process finds them and when they are adopted.
  *
  * One thread at a time. What is found is foreign: it is believed when it can be true.
  */
@@ -32,6 +34,7 @@
 
 #define MIRROR_MEMORY_LUS 1024u
 #define MIRROR_MEMORY_PAGES (1u << 26) /* at most */
+#define MIRROR_MEMORY_LENT (1u << 20)  /* the same */
 
 struct mirror_memory;
 struct mirror_memory_conf {
@@ -39,6 +42,7 @@ struct mirror_memory_conf {
 	uint32_t pages; /* 1 to MIRROR_MEMORY_PAGES */
 	/* log2 of a page's bytes, 9 to 18: blocks of mirrors are at most so large. */
 	unsigned page_shift;
+	uint32_t lent; /* frames more, for mirror_memory_lend(): 0 to MIRROR_MEMORY_LENT */
 };
 
 /* New, with all of its memory. NULL with errno. A thread that may block. */
@@ -56,7 +60,8 @@ void mirror_memory_conf(const struct mirror_memory *m, struct mirror_memory_conf
 bool mirror_memory_used(const struct mirror_memory *m);
 
 /* ---- for mirror_peer_ops --------------------------------------------------------------------- */
-/* Do the WRITE records of @f fit into pages? */
+/* Do the WRITE records of @f fit into pages, and are their data in the frame, or in frames that are
+ * lent? */
 bool mirror_memory_fits(const struct mirror_memory *m, const struct mirror_frame *f);
 /* ops->write(): of a group nothing is there before its last record. Where that one is not to be
  * written (the page has it already), the rest is there with the next call, or this one: before an
@@ -73,6 +78,23 @@ void mirror_memory_seal(struct mirror_memory *m, uint64_t lu);
 /* The data of a page: sectors of its map, of 2^*shift bytes, lie where they lie in the block. NULL:
  * their CRC is wrong. Valid until the next change. */
 const uint8_t *mirror_memory_data(const struct mirror_memory *m, uint32_t page, unsigned *shift);
+
+/* ---- frames that are lent, by their numbers -------------------------------------------------- */
+#define MIRROR_FRAME_NONE UINT32_MAX
+/* A frame that nobody uses; MIRROR_FRAME_NONE: all conf.lent are lent. Whoever has it writes into
+ * it, and nobody else looks at it, until it is returned or a record with it as ref is written.
+ * *@ticket is that loan's alone: the frame may have become a page, have been dropped, and be lent
+ * to others. */
+uint32_t mirror_memory_lend(struct mirror_memory *m, uint64_t *ticket) must_check;
+/* The loan of @frame that there is; 0: none. */
+uint64_t mirror_memory_ticket(const struct mirror_memory *m, uint32_t frame);
+/* It is lent, and nobody can write into it any more. */
+void mirror_memory_return(struct mirror_memory *m, uint32_t frame);
+/* Where all frames are, one behind the other: *@len bytes. Any thread. */
+void *mirror_memory_frames(const struct mirror_memory *m, size_t *len);
+/* Data of frames and pages that were copied, since this process began: from what came in, and of
+ * sectors that a page had and its next record has not. */
+uint64_t mirror_memory_copied(const struct mirror_memory *m);
 
 /* ---- after mirror_memory_found() ------------------------------------------------------------- */
 struct mirror_memory_left {

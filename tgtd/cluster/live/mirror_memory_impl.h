@@ -11,8 +11,8 @@
 
 struct memory_super {
 	char magic[8];
-	uint32_t layout, checksum; /* CRC-32C of this, with it as 0 */
-	uint32_t lus, pages, page_shift, zero;
+	uint32_t layout, checksum;	       /* CRC-32C of this, with it as 0 */
+	uint32_t lus, pages, page_shift, lent; /* lent: at most */
 	uint64_t slot_off, entry_off, redo_off, data_off, length;
 };
 
@@ -54,6 +54,10 @@ struct mirror_memory {
 	/* Private: frames that no entry names, and those that are free when the redo place is. */
 	uint32_t *free, nfree;
 	uint32_t pending, old[MIRROR_BATCH], nold;
+	uint64_t *lent; /* of each frame, its loan; 0: none */
+	uint64_t loans;
+	uint32_t nlent;
+	uint64_t copied;
 };
 
 static inline uint8_t *memory_frame(const struct mirror_memory *m, uint32_t frame)

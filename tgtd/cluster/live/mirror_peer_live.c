@@ -17,6 +17,7 @@ struct mirror_live {
 	unsigned self;
 	bool rests;
 	uint64_t counted; /* bytes that M_mirror_kept_bytes has of it */
+	uint64_t copied;  /* the same of M_mirror_copied_bytes */
 
 	/* mirror_live_take(), while it runs. */
 	mirror_adopt_fn *adopt;
@@ -34,6 +35,9 @@ static void live_count(struct mirror_live *l)
 	bytes = (uint64_t)mirror_peer_used(l->peer) << is.page_shift;
 	metric_add(M_mirror_kept_bytes, bytes - l->counted);
 	l->counted = bytes;
+	bytes = mirror_memory_copied(l->memory);
+	metric_add(M_mirror_copied_bytes, bytes - l->copied);
+	l->copied = bytes;
 }
 
 /* ---- struct mirror_peer_ops, with the lock --------------------------------------------------- */
@@ -164,7 +168,8 @@ static bool live_is_as_asked(const struct mirror_live *l, const struct mirror_me
 	struct mirror_memory_conf is;
 
 	mirror_memory_conf(l->memory, &is);
-	return is.lus == want->lus && is.pages == want->pages && is.page_shift == want->page_shift;
+	return is.lus == want->lus && is.pages == want->pages &&
+	       is.page_shift == want->page_shift && is.lent == want->lent;
 }
 
 /* A new memory, where there is none that is of use. */
@@ -266,6 +271,52 @@ void mirror_live_frame(struct mirror_live *l, unsigned from, unsigned channel,
 	if (!fits)
 		log_ratelimited(LOG_LVL_WARN,
 				"mirror: gateway %u has larger blocks than pages are here", from);
+}
+
+/* ---- frames that are lent -------------------------------------------------------------------- */
+static uint32_t live_lend(void *arg, uint64_t *ticket)
+{
+	struct mirror_live *l = arg;
+	uint32_t frame;
+
+	pthread_mutex_lock(&l->lock);
+	frame = l->rests ? MIRROR_FRAME_NONE : mirror_memory_lend(l->memory, ticket);
+	pthread_mutex_unlock(&l->lock);
+	return frame;
+}
+
+static bool live_is_lent(void *arg, uint32_t frame, uint64_t ticket)
+{
+	struct mirror_live *l = arg;
+	bool is;
+
+	pthread_mutex_lock(&l->lock);
+	is = mirror_memory_ticket(l->memory, frame) == ticket;
+	pthread_mutex_unlock(&l->lock);
+	return is;
+}
+
+static void live_gets_back(void *arg, uint32_t frame)
+{
+	struct mirror_live *l = arg;
+
+	pthread_mutex_lock(&l->lock);
+	mirror_memory_return(l->memory, frame);
+	pthread_mutex_unlock(&l->lock);
+}
+
+bool mirror_live_slots(struct mirror_live *l, struct mirror_slots *slots)
+{
+	struct mirror_memory_conf c;
+
+	mirror_memory_conf(l->memory, &c);
+	*slots = (struct mirror_slots){ .arg = l,
+					.shift = c.page_shift,
+					.lend = live_lend,
+					.is_lent = live_is_lent,
+					.give_back = live_gets_back };
+	slots->base = mirror_memory_frames(l->memory, &slots->len);
+	return c.lent;
 }
 
 /* ---- what the object says -------------------------------------------------------------------- */

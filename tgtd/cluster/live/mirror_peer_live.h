@@ -11,6 +11,7 @@
 #ifndef TGTD_CLUSTER_LIVE_MIRROR_PEER_LIVE_H
 #define TGTD_CLUSTER_LIVE_MIRROR_PEER_LIVE_H
 
+#include "tgtd/cluster/live/mirror_link.h"
 #include "tgtd/cluster/live/mirror_memory.h"
 
 struct mirror_live;
@@ -41,6 +42,10 @@ void mirror_live_incarnation(struct mirror_live *l, uint64_t incarnation);
 /* OPEN or BATCH of gateway @from: mirror_link_ops.to_peer(). */
 void mirror_live_frame(struct mirror_live *l, unsigned from, unsigned channel,
 		       const struct mirror_frame *f, uint64_t now);
+
+/* Frames that owners may write into by RDMA, for mirror_links_conf.slots: conf.memory.lent of them
+ * at a time. A record names one of them as its ref. False: none may be lent. */
+bool mirror_live_slots(struct mirror_live *l, struct mirror_slots *slots) must_check;
 
 /* gw_ops.lu_mirror(), .mirror_has(), .mirror_seal(): as mirror_peer_object(), _has(), _seal(). The
  * seal outlives the process. */
