@@ -3,14 +3,17 @@
  * What a mirrored 4 KiB write costs beyond a round trip: a frame without records and its answer on
  * a channel (the bare ping-pong), and one of a block, which a live peer keeps; one at a time and
  * 32.
- * Over loopback, owner and peer on a thread each. Then what a frame's code costs, and what others
- * would.
+ * Owner and peer on a thread each: over loopback and TCP, or at an address of this machine by what
+ * is asked for (tests/vm/test_mirror_rdma.sh: soft-RoCE beside TCP). Then what a frame's code
+ * costs, and what others would.
  *
  *   make all
  *   cc -O2 -D_GNU_SOURCE -I. -o mirror tests/bench/mirror.c -Wl,--start-group build/lib*.a \
- *       -Wl,--end-group -laio -lnuma -lisal -lcrypto -ljansson -lsystemd -lrt -lm -lseccomp
- *   ./mirror [SECONDS]
+ *       -Wl,--end-group -laio -lnuma -lisal -lcrypto -ljansson -lsystemd -lrt -lm -lseccomp \
+ *       -lrdmacm -libverbs
+ *   ./mirror [SECONDS [ADDRESS tcp|rdma]]
  */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -22,6 +25,7 @@
 
 #include "events/clock.h"
 #include "events/log.h"
+#include "events/metrics.h"
 #include "tgtd/cluster/live/mirror_auth.h"
 #include "tgtd/cluster/live/mirror_peer_live.h"
 
@@ -31,10 +35,14 @@
 static struct loop *main_loop, *owner_loop, *peer_loop;
 static struct mirror_links *owner, *peer;
 static struct mirror_live *live;
+static uint32_t session;
 static uint64_t *sample, nsamples, began[64], serial, until;
+static uint64_t blocks;
 static unsigned depth, sectors;
 static _Atomic bool done;
 static uint8_t block[4096];
+static struct in_addr address;
+static enum mirror_transport transport = MIRROR_TCP;
 
 static void must(bool ok, const char *what)
 {
@@ -52,7 +60,7 @@ static void head(struct mirror_frame *f, enum mirror_kind kind)
 	f->lu = 7;
 	f->session = (struct mirror_session){ 1, 1, 1 };
 	f->mirror = 1;
-	f->result = kind == MIRROR_OPEN;
+	f->result = kind == MIRROR_OPEN && session == 1; /* then it goes on */
 	f->data = NULL;
 	f->data_len = 0;
 }
@@ -64,6 +72,7 @@ static void one(enum mirror_kind kind)
 	struct mirror_out *out;
 
 	head(&f, kind);
+	f.session.number = session;
 	if (kind == MIRROR_BATCHED) {
 		f.serial = ++serial;
 		began[serial % 64] = clock_now_ns();
@@ -89,6 +98,7 @@ static void answered(void *arg, unsigned from, unsigned channel, const struct mi
 		return;
 	}
 	must(!f->result, "a batch is refused");
+	blocks += sectors != 0;
 	if (nsamples < SAMPLES)
 		sample[nsamples++] = now - began[f->serial % 64];
 	if (now < until)
@@ -109,12 +119,16 @@ static void peer_sends(void *arg, unsigned to, unsigned channel, const struct mi
 
 static void is_down(void *arg, unsigned gateway)
 {
-	must(false, "the link has ended");
+	struct mirror_pair_show show;
+
+	mirror_links_show_pair(owner, 1, &show);
+	fprintf(stderr, "mirror: the link has ended: %s\n", show.why);
+	exit(1);
 }
 
-static const struct mirror_link_ops ops = {
-	.to_owner = answered, .to_peer = asked, .down = is_down
-};
+static const struct mirror_link_ops ops = { .to_owner = answered,
+					    .to_peer = asked,
+					    .down = is_down };
 
 static void start_on_main(void *arg)
 {
@@ -126,15 +140,23 @@ static void start_on_main(void *arg)
 					  .main = main_loop,
 					  .loop = &peer_loop,
 					  .loops = 1,
-					  .self = 1 };
+					  .self = 1,
+					  .transport = transport };
 	struct sockaddr_in *at = (struct sockaddr_in *)&conf.address[1];
+	struct sockaddr_in *mine = (struct sockaddr_in *)&conf.address[0];
+	struct mirror_slots slots;
 
+	must(mirror_live_slots(live, &slots), "slots");
+	conf.slots = &slots;
 	at->sin_family = AF_INET;
-	at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	at->sin_addr = address;
 	peer = mirror_links_start(&conf, &ops, NULL);
 	must(peer != NULL, "links");
 	at->sin_port = htons((uint16_t)mirror_links_port(peer));
 	conf.self = 0;
+	conf.slots = NULL;
+	mine->sin_family = AF_INET;
+	mine->sin_addr = address;
 	conf.loop = &owner_loop;
 	owner = mirror_links_start(&conf, &ops, NULL);
 	must(owner != NULL, "links");
@@ -157,21 +179,25 @@ static double run(unsigned n, unsigned at_once, double seconds)
 {
 	const struct mirror_live_ops live_ops = { .send = peer_sends };
 	const struct mirror_live_conf conf = {
-		.self = 1, .memory = { .lus = 4, .pages = BLOCKS, .page_shift = 12 }, .fd = -1
+		.self = 1,
+		.memory = { .lus = 4, .pages = BLOCKS, .page_shift = 12, .lent = MIRROR_BATCH },
+		.fd = -1
 	};
 	const struct timespec nap = { .tv_nsec = 10000000 };
 	struct mirror_memory_left left;
 	uint64_t from;
 
+	session++;
 	sectors = n;
 	depth = at_once;
 	nsamples = 0;
 	done = false;
-	live = mirror_live_new(&conf, &live_ops, NULL, &left);
-	must(live != NULL, "memory");
-	mirror_live_incarnation(live, 1);
-	if (!peer)
+	if (!peer) { /* one memory for all of it: slots of it are lent */
+		live = mirror_live_new(&conf, &live_ops, NULL, &left);
+		must(live != NULL, "memory");
+		mirror_live_incarnation(live, 1);
 		loop_call(main_loop, start_on_main, NULL);
+	}
 	from = clock_now_ns();
 	until = from + (uint64_t)(seconds * 1e9);
 	loop_call(owner_loop, open_on_owner, NULL);
@@ -237,7 +263,14 @@ int main(int argc, char **argv)
 {
 	static const char *const costs[] = { "AES-256-GMAC", "HMAC-SHA256", "CRC32C", "a copy" };
 	const double seconds = argc > 1 ? atof(argv[1]) : 2;
+	struct mirror_pair_show show;
 	double bare, kept;
+
+	address.s_addr = htonl(INADDR_LOOPBACK);
+	if (argc > 3) {
+		must(inet_aton(argv[2], &address), "address");
+		transport = !strcmp(argv[3], "rdma") ? MIRROR_RDMA : MIRROR_TCP;
+	}
 
 	log_set_level(LOG_LVL_WARN);
 	sample = calloc(SAMPLES, sizeof(*sample));
@@ -249,7 +282,13 @@ int main(int argc, char **argv)
 	kept = run(8, 1, seconds);
 	(void)run(0, 32, seconds);
 	(void)run(8, 32, seconds);
-	printf("a block takes %.2f x the bare round trip\n", kept / bare);
+	mirror_links_show_pair(owner, 1, &show);
+	printf("by %s: a block takes %.2f x the bare round trip\n", show.up_by, kept / bare);
+	printf("%llu blocks, %llu RDMA writes, %llu bytes copied where they are kept\n",
+	       (unsigned long long)blocks, (unsigned long long)metric_read(M_mirror_rdma_writes),
+	       (unsigned long long)metric_read(M_mirror_copied_bytes));
+	if (argc > 3)
+		return 0;
 	for (unsigned i = 0; i < 4; i++)
 		printf("%-14s of a frame of 4 KiB: %6.0f ns\n", costs[i], cost(i));
 	return 0;

@@ -7,6 +7,8 @@
  *           to 0xff; then his messages
  *     2     he knows the secret: pieces of a length (2), and what of it is made good (1): 1 its
  *           code, 2 its checksums and its code
+ *     3     the same by RDMA, where there is that: pieces are messages, whose heads (16) are made
+ *           as many grants and bytes long as there are. First an offer (64)
  *
  * What must hold: who does not know the secret gets nothing but a challenge; whatever is taken as a
  * frame has its numbers within their ranges; all memory is given back.
@@ -20,6 +22,10 @@
 #include "events/bytes.h"
 #include "events/log.h"
 #include "tgtd/cluster/live/mirror_channel.h"
+#ifdef HAVE_RDMA
+#include "tests/support/rdmafake.h"
+#include "tgtd/cluster/live/mirror_rdma_impl.h"
+#endif
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -57,9 +63,9 @@ static void fuzz_handshake(const uint8_t *data, size_t size, bool well_formed)
 		memcpy(in, data, len);
 		why = mirror_auth_next(&a, in, out, &(size_t){ 0 });
 		BUG_ON(a.step == AUTH_DONE);
-		BUG_ON(!why && (a.hello.from >= 3 || a.hello.from == 1 || a.hello.to != 1 ||
-				a.hello.channel >= a.hello.channels ||
-				a.hello.channels > MIRROR_CHANNELS));
+		BUG_ON(!why &&
+		       (a.hello.from >= 3 || a.hello.from == 1 || a.hello.to != 1 ||
+			a.hello.channel >= a.hello.channels || a.hello.channels > MIRROR_CHANNELS));
 	}
 }
 
@@ -145,8 +151,8 @@ static void fuzz_pieces(struct mirror_channel *c, int fd, const uint8_t *data, s
 			len += MIRROR_CODE;
 		}
 		for (size_t at = 0; at < len && !failures;) {
-			const ssize_t n = send(fd, piece + at, len - at,
-					       MSG_DONTWAIT | MSG_NOSIGNAL);
+			const ssize_t n =
+				send(fd, piece + at, len - at, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 			at += n > 0 ? (size_t)n : 0;
 			loop_step(c->loop, 0);
@@ -170,7 +176,7 @@ static void fuzz_channel(const uint8_t *data, size_t size)
 	BUG_ON(!mirror_coder_init(&in, key) || !mirror_coder_init(&out, other));
 	c.loop = loop;
 	mirror_channel_init(&c);
-	mirror_channel_open(&c, fds[0], &out, &in);
+	mirror_channel_open(&c, fds[0], NULL, &out, &in);
 	loop_step(loop, 0);
 	fuzz_pieces(&c, fds[1], data, size);
 	close(fds[1]);
@@ -182,14 +188,192 @@ static void fuzz_channel(const uint8_t *data, size_t size)
 	mirror_channel_fini(&c);
 }
 
+/* ---- the same by RDMA ------------------------------------------------------------------------ */
+#ifdef HAVE_RDMA
+#define SLOT_SHIFT 12
+
+static uint8_t slot_memory[MIRROR_RDMA_SLOTS << SLOT_SHIFT];
+static bool slot_lent[MIRROR_RDMA_SLOTS];
+
+static uint32_t slot_lends(void *arg, uint64_t *ticket)
+{
+	(void)arg;
+	*ticket = 1;
+	for (uint32_t i = 0; i < MIRROR_RDMA_SLOTS; i++)
+		if (!slot_lent[i]) {
+			slot_lent[i] = true;
+			return i;
+		}
+	return UINT32_MAX;
+}
+
+static bool slot_is_lent(void *arg, uint32_t frame, uint64_t ticket)
+{
+	(void)arg;
+	(void)ticket;
+	BUG_ON(frame >= MIRROR_RDMA_SLOTS);
+	return slot_lent[frame];
+}
+
+static void slot_comes_back(void *arg, uint32_t frame)
+{
+	(void)arg;
+	BUG_ON(frame >= MIRROR_RDMA_SLOTS || !slot_lent[frame]);
+	slot_lent[frame] = false;
+}
+
+static const char *rdma_fuzz_frame(void *arg, const struct mirror_frame *f)
+{
+	(void)arg;
+	BUG_ON(f->n > MIRROR_BATCH || f->kind >= MIRROR_KINDS || f->data_len);
+	for (unsigned i = 0; i < f->n; i++) {
+		const struct mirror_record *r = &f->record[i];
+
+		if (r->op != MIRROR_WRITE)
+			continue;
+		BUG_ON(r->ref >= MIRROR_RDMA_SLOTS || !slot_lent[r->ref]);
+		BUG_ON((uint64_t)(64 - __builtin_clzll(r->map)) << f->shift > 1 << SLOT_SHIFT);
+		slot_lent[r->ref] = r->block % 2; /* else it is a page, and gone */
+	}
+	return NULL;
+}
+
+static void rdma_fuzz_failed(void *arg, const char *why)
+{
+	(void)arg;
+	BUG_ON(!why || !*why);
+}
+
+static void rdma_fuzz_sent(void *arg, unsigned frames, size_t bytes)
+{
+	(void)arg;
+	(void)frames;
+	(void)bytes;
+}
+
+/* One message at receive 0. NULL: it is taken. */
+static const char *fuzz_message(struct mirror_rdma *r, struct mirror_coder *coder,
+				const uint8_t *data, size_t len, uint8_t good)
+{
+	uint8_t *m = rdma_message_in(r, 0);
+	struct ibv_wc wc[16];
+	const char *why;
+
+	len = MIN(len, (size_t)MESSAGE_MAX - MIRROR_CODE);
+	memset(m, 0, MESSAGE_MAX);
+	memcpy(m, data, len);
+	if (good & 2 && len >= MESSAGE_HEAD) {
+		const unsigned grants = get_be16(m + 6) % 4;
+		const size_t at = MESSAGE_HEAD + (size_t)grants * MESSAGE_GRANT;
+
+		memcpy(m, "tgRM\1", 6);
+		len = MAX(len, at);
+		put_be16(m + 6, (uint16_t)grants);
+		put_be32(m + 12, (uint32_t)(len - at));
+		sums_again(m + at, len - at);
+	}
+	/* (Slots are all zeros, so their code can be made when it is known which they are.) */
+	why = rdma_in_came(r, 0, (uint32_t)(len + MIRROR_CODE));
+	if (why)
+		return why;
+	if (good) {
+		BUG_ON(!mirror_coder_begin(coder) || !mirror_coder_add(coder, m, len));
+		for (unsigned i = 0; i < r->frame.n; i++)
+			if (r->frame.record[i].op == MIRROR_WRITE)
+				BUG_ON(!mirror_coder_add(
+					coder, slot_memory,
+					mirror_data_len(&r->frame.record[i], r->frame.shift)));
+		BUG_ON(!mirror_coder_end(coder, m + len));
+	}
+	memset(&r->frame, 0, sizeof(r->frame));
+	r->done = r->posted;
+	while (rdma_v->poll_cq(r->cq, 16, wc) > 0)
+		;
+	return rdma_in_take(r);
+}
+
+static void fuzz_rdma(const uint8_t *data, size_t size)
+{
+	static const struct mirror_slots slots = { .base = slot_memory,
+						   .len = sizeof(slot_memory),
+						   .shift = SLOT_SHIFT,
+						   .lend = slot_lends,
+						   .is_lent = slot_is_lent,
+						   .give_back = slot_comes_back };
+	static struct loop *loop;
+	static struct mirror_rdma_dev *dev;
+	const struct loop_conf conf = { .name = "fuzz", .node = -1, .cpu = -1 };
+	const uint8_t key[MIRROR_KEY] = { 1 }, other[MIRROR_KEY] = { 2 };
+	struct mirror_coder in, out, coder;
+	struct list sending = LIST_INIT(sending);
+	struct mirror_rdma_conf rc = { .listens = true,
+				       .out = &out,
+				       .in = &in,
+				       .sending = &sending,
+				       .frame = rdma_fuzz_frame,
+				       .failed = rdma_fuzz_failed,
+				       .sent = rdma_fuzz_sent };
+	struct sockaddr_storage addr = { .ss_family = AF_INET };
+	struct mirror_rdma *r;
+	const char *why = NULL;
+	char text[100];
+	bool can;
+
+	if (size < MIRROR_RDMA_OFFER)
+		return;
+	if (!dev) {
+		rdmafake_install();
+		loop = loop_create(&conf);
+		dev = loop ? mirror_rdma_dev_open(loop, &addr, &slots, NULL, NULL, text,
+						  sizeof(text)) :
+			     NULL;
+		BUG_ON(!dev);
+	}
+	if (mirror_rdma_offered(data, &can) || !can)
+		return;
+	rc.loop = loop;
+	rc.dev = dev;
+	BUG_ON(!mirror_coder_init(&in, key) || !mirror_coder_init(&coder, key) ||
+	       !mirror_coder_init(&out, other));
+	r = mirror_rdma_new(&rc, &why);
+	BUG_ON(!r);
+	why = mirror_rdma_connect(r, data);
+	for (unsigned i = 0; i < r->nwindows; i++) /* what it has granted */
+		r->window[i].state = WINDOW_GRANTED;
+	(void)rdma_v->modify_qp_error(r->qp); /* nothing comes by it */
+	for (data += MIRROR_RDMA_OFFER, size -= MIRROR_RDMA_OFFER; size > 3 && !why;) {
+		const size_t len = MIN((size_t)get_be16(data), size - 3);
+
+		why = fuzz_message(r, &coder, data + 3, len, data[2]);
+		data += 3 + len;
+		size -= 3 + len;
+		r->messages = 0;
+	}
+	mirror_rdma_free(r);
+	for (unsigned i = 0; i < MIRROR_RDMA_SLOTS; i++)
+		BUG_ON(slot_lent[i]);
+	mirror_coder_free(&in);
+	mirror_coder_free(&out);
+	mirror_coder_free(&coder);
+}
+#else
+static void fuzz_rdma(const uint8_t *data, size_t size)
+{
+	(void)data;
+	(void)size;
+}
+#endif
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	log_set_level(LOG_LVL_ERROR);
 	if (!size)
 		return 0;
-	if (data[0] % 3 == 2)
+	if (data[0] % 4 == 3)
+		fuzz_rdma(data + 1, size - 1);
+	else if (data[0] % 4 == 2)
 		fuzz_channel(data + 1, size - 1);
 	else
-		fuzz_handshake(data + 1, size - 1, data[0] % 3);
+		fuzz_handshake(data + 1, size - 1, data[0] % 4);
 	return 0;
 }

@@ -19,6 +19,7 @@ struct fake_mw {
 	struct ibv_mw mw;
 	struct list link;
 	uint32_t rkey; /* 0: lets nobody in */
+	uint32_t last; /* its key, as the device knows it */
 	uint64_t addr, len;
 	const struct fake_qp *qp;
 };
@@ -257,6 +258,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd)
 	m->mw = (struct ibv_mw){
 		.context = pd->context, .pd = pd, .type = IBV_MW_TYPE_2, .rkey = next_key++ << 8
 	};
+	m->last = m->mw.rkey;
 	list_add_tail(&mws, &m->link);
 	fake.mws++;
 	return &m->mw;
@@ -273,7 +275,7 @@ static int dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
-enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, struct fake_qp *qp)
+enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, uint32_t had, struct fake_qp *qp)
 {
 	const struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
 	struct fake_mw *m;
@@ -282,6 +284,9 @@ enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, struct fake_qp
 	list_for_each(m, &mws, link) {
 		if (&m->mw != wr->bind_mw.mw)
 			continue;
+		if (m->last != had)
+			return IBV_WC_MW_BIND_ERR;
+		m->last = wr->bind_mw.rkey;
 		BUG_ON(m->rkey || b->mw_access_flags != IBV_ACCESS_REMOTE_WRITE);
 		BUG_ON(wr->bind_mw.rkey >> 8 != m->mw.rkey >> 8 || m->mw.pd != qp->qp.pd);
 		BUG_ON(b->addr < (uintptr_t)b->mr->addr ||

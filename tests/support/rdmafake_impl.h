@@ -69,7 +69,8 @@ void fake_check_local(const struct ibv_sge *s);
 uint8_t *fake_remote_memory(uint64_t addr, size_t len, uint32_t rkey);
 /* Memory that a window lets @qp write into; NULL: an access error. */
 uint8_t *fake_window_memory(uint64_t addr, size_t len, uint32_t rkey, const struct fake_qp *qp);
-enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, struct fake_qp *qp);
+/* @had: the window's key when it was posted. */
+enum ibv_wc_status fake_window_bind(const struct ibv_send_wr *wr, uint32_t had, struct fake_qp *qp);
 enum ibv_wc_status fake_window_end(uint32_t rkey, const struct fake_qp *qp);
 /* The queue pair goes away, and the events that name it. */
 void fake_forget_async(struct fake_qp *q);

@@ -14,6 +14,7 @@ struct fake_wr {
 	struct ibv_sge sge[SGES];
 	uint8_t inl[512];
 	uint32_t inl_len;
+	uint32_t window_key; /* when it was posted */
 };
 struct fake_recv {
 	struct list link;
@@ -246,7 +247,7 @@ static enum ibv_wc_status perform(struct fake_qp *q, struct fake_wr *w)
 	uint8_t *to;
 
 	if (w->wr.opcode == IBV_WR_BIND_MW)
-		return fake_window_bind(&w->wr, q);
+		return fake_window_bind(&w->wr, w->window_key, q);
 	if (w->wr.opcode == IBV_WR_LOCAL_INV)
 		return fake_window_end(w->wr.invalidate_rkey, q);
 	if (q->made && w->wr.opcode == IBV_WR_RDMA_WRITE)
@@ -337,6 +338,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		w = calloc(1, sizeof(*w));
 		BUG_ON(!w);
 		w->wr = *wr;
+		if (wr->opcode == IBV_WR_BIND_MW)
+			w->window_key = wr->bind_mw.mw->rkey;
 		if (wr->num_sge)
 			memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*w->sge));
 		if (wr->send_flags & IBV_SEND_INLINE) {

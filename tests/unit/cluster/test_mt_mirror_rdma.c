@@ -22,7 +22,9 @@ UNIT_MAIN("mt_mirror_rdma (built without rdma-core)", 5, not_built)
 #include "events/log.h"
 #include "events/metrics.h"
 #include "tests/support/rdmafake.h"
+#include "tgtd/cluster/live/mirror_link_impl.h"
 #include "tgtd/cluster/live/mirror_peer_live.h"
+#include "tgtd/cluster/live/mirror_rdma_impl.h"
 
 #define LOOPS 3
 #define PATIENCE_S 60
@@ -512,6 +514,24 @@ START_TEST(an_error_ends_it)
 }
 END_TEST
 
+/* The device of one of them breaks: links go on over TCP. */
+START_TEST(device_is_gone)
+{
+	begin();
+	meet();
+	await(!strcmp(by(), "rdma"));
+	says_all(1);
+	rdmafake_fatal((_i ? b.links : a.links)->dev->is.ctx);
+	await(a.downs == 1);
+	meet();
+	await(!strcmp(by(), "tcp"));
+	says_all(2);
+	pages_are(2);
+	ck_assert_uint_eq(a.downs, 1);
+	finish();
+}
+END_TEST
+
 /* Either end is stopped while frames are on their way. */
 START_TEST(stopped_meanwhile)
 {
@@ -539,5 +559,5 @@ END_TEST
 
 UNIT_TABLE("mt_mirror_rdma", 60, { nothing_is_copied }, { threads_send }, { by_tcp, 6 },
 	   { rdma_does_not_get_through }, { strict, 5 }, { sealed }, { cut_under_load }, { rested },
-	   { an_error_ends_it }, { stopped_meanwhile, 2 })
+	   { an_error_ends_it }, { device_is_gone, 2 }, { stopped_meanwhile, 2 })
 #endif

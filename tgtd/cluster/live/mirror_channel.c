@@ -315,7 +315,7 @@ static const char *channel_offered(struct mirror_channel *c, const uint8_t *b)
 	if (!why && !c->dials && !channel_offers(c))
 		why = "the connection is broken";
 	if (!why && c->strict && !c->rdma)
-		why = "there is no RDMA, and it is to be no other way";
+		why = "there is no RDMA at both ends, and it is to be no other way";
 	c->offering = false;
 	c->by = c->rdma ? MIRROR_BY_RDMA : MIRROR_BY_TCP;
 	loop_defer(c->loop, &c->flush); /* what has waited for this */

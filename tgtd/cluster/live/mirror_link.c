@@ -208,7 +208,7 @@ static void link_dialled(struct mirror_shake *shake, void *arg, int fd, struct m
 	end->shake = NULL;
 	if (!why && !a->rdma && l->slot->m->conf.transport == MIRROR_RDMA) {
 		proof_free(fd, out, in);
-		why = "it cannot do RDMA, and it is to be no other way";
+		why = "there is no RDMA at both ends, and it is to be no other way";
 	}
 	if (why) {
 		link_slot_ends(l->slot, l->id, why);
@@ -346,7 +346,7 @@ static void stranger_done(struct mirror_shake *shake, void *arg, int fd, struct 
 	stranger_gone(g);
 	if (!why && !a->rdma && m->conf.transport == MIRROR_RDMA) {
 		proof_free(fd, out, in);
-		why = "there is no RDMA, and it is to be no other way";
+		why = "there is no RDMA at both ends, and it is to be no other way";
 	}
 	if (why) {
 		stranger_refused(m, why);

@@ -31,6 +31,9 @@ static const char *status_text(enum ibv_wc_status status)
 		return "the other end does not answer by RDMA";
 	case IBV_WC_REM_ACCESS_ERR:
 		return "the other end does not let in what was written";
+	case IBV_WC_MW_BIND_ERR:
+	case IBV_WC_LOC_QP_OP_ERR:
+		return "the device refuses a window or a work request";
 	case IBV_WC_REM_INV_REQ_ERR:
 		return "the other end was sent or written to what it has no place for";
 	case IBV_WC_WR_FLUSH_ERR:
@@ -44,8 +47,12 @@ static const char *rdma_completion(struct mirror_rdma *r, const struct ibv_wc *w
 {
 	const uint64_t id = wc->wr_id;
 
-	if (wc->status != IBV_WC_SUCCESS)
+	if (wc->status != IBV_WC_SUCCESS) {
+		log_debug("mirror: %s by RDMA has failed: status %d, vendor 0x%x",
+			  id & RECV_BIT ? "a receive" : "a work request", (int)wc->status,
+			  wc->vendor_err);
 		return status_text(wc->status);
+	}
 	if (id & RECV_BIT)
 		return rdma_in_came(r, (unsigned)(id & ~RECV_BIT), wc->byte_len);
 	r->sends_done += (id & SEND_BIT) != 0;

@@ -96,11 +96,14 @@ int rdma_slots_grant(struct mirror_rdma *r, uint8_t *to, unsigned max)
 		put_be32(to + 4, wr[n].bind_mw.rkey);
 		put_be64(to + 8, (uintptr_t)rdma_slot_at(r, w->frame));
 		to += MESSAGE_GRANT;
-		w->mw->rkey = wr[n].bind_mw.rkey;
 		w->state = WINDOW_GRANTED;
 		n++;
 	}
-	return n && rdma_v->post_send(r->qp, wr, &bad) ? -EIO : (int)n;
+	if (n && rdma_v->post_send(r->qp, wr, &bad))
+		return -EIO;
+	for (unsigned i = 0; i < n; i++) /* not before: posting looks at the key that it has */
+		wr[i].bind_mw.mw->rkey = wr[i].bind_mw.rkey;
+	return (int)n;
 }
 
 /* Record @i of the frame names a slot that the owner has, and that its sectors fit into. */
