@@ -141,7 +141,9 @@ static void start_on_main(void *arg)
 					  .loop = &peer_loop,
 					  .loops = 1,
 					  .self = 1,
-					  .transport = transport };
+					  .transport = transport,
+					  .connect_ns = 20 * NSEC_PER_SEC,
+					  .silent_ns = 60 * NSEC_PER_SEC };
 	struct sockaddr_in *at = (struct sockaddr_in *)&conf.address[1];
 	struct sockaddr_in *mine = (struct sockaddr_in *)&conf.address[0];
 	struct mirror_slots slots;
@@ -177,7 +179,7 @@ static int by_value(const void *a, const void *b)
 /* One link's life: @n sectors a frame, @at_once of them under way. */
 static double run(unsigned n, unsigned at_once, double seconds)
 {
-	const struct mirror_live_ops live_ops = { .send = peer_sends };
+	static const struct mirror_live_ops live_ops = { .send = peer_sends };
 	const struct mirror_live_conf conf = {
 		.self = 1,
 		.memory = { .lus = 4, .pages = BLOCKS, .page_shift = 12, .lent = MIRROR_BATCH },

@@ -17,4 +17,7 @@ mkdir -p "$VM_CACHE"
 	-Wl,--start-group "$libs"/lib*.a -Wl,--end-group -laio -lnuma -lisal -lcrypto -ljansson -lsystemd -lrt -lm \
 	-lseccomp -lrdmacm -libverbs $(pkg-config --exists libnbd && echo -lnbd)) ||
 	{ echo "not ok mirror_rdma: the bench cannot be built"; exit 1; }
-vm_run mirror_rdma BENCH="$VM_CACHE/mirror-bench"
+make --no-print-directory -C "$VM_REPO" "${libs#"$VM_REPO"/}/tests/unit/cluster/test_mirror_pair" \
+	VARIANT="$(case $libs in */asan) echo asan ;; */tsan) echo tsan ;; *) echo release ;; esac)" >"$VM_CACHE/pair.log" 2>&1 ||
+	{ echo "not ok mirror_rdma: test_mirror_pair cannot be built"; exit 1; }
+vm_run mirror_rdma BENCH="$VM_CACHE/mirror-bench" PAIR="$libs/tests/unit/cluster/test_mirror_pair"

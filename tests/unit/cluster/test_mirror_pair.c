@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * An owner, by its rules, and a live peer in a process of its own, over TCP. That process is killed
+ * An owner, by its rules, and a live peer in a process of its own, over TCP; or by RDMA, if there is
+ * a device with the address TGT_MIRROR_ADDRESS (tests/vm/test_mirror_rdma.sh). That process is killed
  * again and again while writes, groups and tombstones are under way, and goes on with its memory.
  * Then the owner is gone with all that it had, and a process takes over what the peer held: each
  * sector shows what was answered last, or something newer; groups are whole; nothing that was
@@ -8,6 +9,7 @@
  *
  * This process is owner and keeper; it has no threads, and steps its loop by hand.
  */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +34,9 @@
 #define BUSY 48u  /* at the owner at a time */
 #define PATIENCE_NS (120 * NSEC_PER_SEC)
 
-static const struct mirror_memory_conf sizes = { .lus = 2, .pages = BLOCKS, .page_shift = 12 };
+static const struct mirror_memory_conf sizes = {
+	.lus = 2, .pages = BLOCKS, .page_shift = 12, .lent = 2 * MIRROR_BATCH
+};
 
 static struct shared {
 	_Atomic unsigned port, seals, sealed, object_seq, object_seen;
@@ -66,8 +70,19 @@ static void peer_no_down(void *arg, unsigned peer)
 	abort();
 }
 
+static struct in_addr own_address(void)
+{
+	const char *text = getenv("TGT_MIRROR_ADDRESS");
+	struct in_addr a = { htonl(INADDR_LOOPBACK) };
+
+	if (text && !inet_aton(text, &a))
+		abort();
+	return a;
+}
+
 static struct mirror_links *links_start(struct loop *loop, unsigned self,
-					const struct mirror_link_ops *ops, void *arg)
+					const struct mirror_link_ops *ops, void *arg,
+					const struct mirror_slots *slots)
 {
 	const char secret[] = "more than sixteen bytes";
 	struct loop *loops[2] = { loop, loop };
@@ -78,13 +93,17 @@ static struct mirror_links *links_start(struct loop *loop, unsigned self,
 					  .secret_len = sizeof(secret),
 					  .main = loop,
 					  .loop = loops,
-					  .loops = 2 };
+					  .loops = 2,
+					  .slots = slots };
+
+	if (getenv("TGT_MIRROR_ADDRESS")) /* (a machine that is emulated) */
+		conf.connect_ns = 20 * NSEC_PER_SEC;
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct sockaddr_in *at = (struct sockaddr_in *)&conf.address[i];
 
 		at->sin_family = AF_INET;
-		at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		at->sin_addr = own_address();
 		at->sin_port = htons(i == self ? 0 : 9); /* (told later) */
 	}
 	return mirror_links_start(&conf, ops, arg);
@@ -131,6 +150,7 @@ static void peer_runs(int fd)
 	const struct mirror_live_conf conf = { .self = 1, .memory = sizes, .fd = fd };
 	struct mirror_memory_left left;
 	struct loop *loop = new_loop("peer");
+	struct mirror_slots slots;
 	struct peer p;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -138,7 +158,9 @@ static void peer_runs(int fd)
 	if (!p.live || left.damaged || mirror_live_fd(p.live) != fd)
 		abort();
 	mirror_live_incarnation(p.live, shared->incarnation);
-	p.links = links_start(loop, 1, &link_ops, &p);
+	if (!mirror_live_slots(p.live, &slots))
+		abort();
+	p.links = links_start(loop, 1, &link_ops, &p, &slots);
 	if (!p.links)
 		abort();
 	shared->port = mirror_links_port(p.links);
@@ -170,6 +192,7 @@ static struct owner {
 	bool setting, write_all;
 	struct gw_mirror object, want;
 	uint64_t downs;
+	unsigned by_rdma; /* rounds that ended so */
 	struct mirror_show sum;
 } w;
 
@@ -480,8 +503,7 @@ static void works(unsigned steps)
 /* ---- kills ----------------------------------------------------------------------------------- */
 static void peer_starts(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET,
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = own_address() };
 	const uint64_t end = now() + PATIENCE_NS;
 
 	shared->port = 0;
@@ -543,7 +565,7 @@ static void owner_starts(bool fast)
 
 	w.o = mirror_owner_new(&config, &owner_ops, NULL);
 	ck_assert_ptr_nonnull(w.o);
-	w.links = links_start(loop, 0, &owner_link_ops, NULL);
+	w.links = links_start(loop, 0, &owner_link_ops, NULL, NULL);
 	ck_assert_ptr_nonnull(w.links);
 }
 
@@ -658,6 +680,8 @@ static void begin(void)
 /* @fast: the peer is dismissed while it is away, and a new mirror begins. */
 static void round_runs(unsigned kills, bool fast, bool seals, unsigned *taken)
 {
+	struct mirror_pair_show pair;
+
 	owner_starts(fast);
 	peer_starts();
 	mirror_owner_start(w.o, ++w.epoch, 1, &w.object, false, now());
@@ -679,6 +703,8 @@ static void round_runs(unsigned kills, bool fast, bool seals, unsigned *taken)
 			until_answered();
 	}
 	works(50);
+	mirror_links_show_pair(w.links, 1, &pair);
+	w.by_rdma += !strcmp(pair.up_by, "rdma");
 	if (seals && w.object.state == GW_MIRROR_VALID) {
 		const uint64_t end = now() + PATIENCE_NS;
 
@@ -705,9 +731,9 @@ START_TEST(killed_and_taken_over)
 	for (unsigned k = 0; k < kills; k += 2)
 		round_runs(2, false, k % 4, &taken);
 	round_runs(2, true, false, &taken);
-	printf("# %llu batches, %llu sessions, %llu dismissals, %llu links ended, %u blocks taken "
+	printf("# %u rounds by RDMA, %llu batches, %llu sessions, %llu dismissals, %llu links ended, %u blocks taken "
 	       "over\n",
-	       (unsigned long long)w.sum.batches, (unsigned long long)w.sum.sessions,
+	       w.by_rdma, (unsigned long long)w.sum.batches, (unsigned long long)w.sum.sessions,
 	       (unsigned long long)w.sum.dismissals, (unsigned long long)w.downs, taken);
 	ck_assert_uint_gt(taken, 0);
 	ck_assert_uint_gt(w.sum.sessions, kills);

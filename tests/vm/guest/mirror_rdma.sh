@@ -5,10 +5,10 @@
 # blocks are kept, and each is one write.
 
 pings() { # tcp|rdma
-	timeout 100 "$BENCH" 2 $RDMA_IP "$1" >"/out/mirror.$1" 2>&1
+	timeout 100 "$BENCH" 1 $RDMA_IP "$1" >"/out/mirror.$1" 2>&1
 	local rc=$?
 	cat "/out/mirror.$1"
-	sed "s/^/# $1: /" "/out/mirror.$1" >>/run/figures
+	sed -n "s/^/# $1: /; /p50/p" "/out/mirror.$1" >>/run/figures
 	return $rc
 }
 
@@ -27,6 +27,14 @@ all_by_tcp() {
 	grep -q '^by tcp:' /out/mirror.tcp && [ "$writes" -eq 0 ] && [ "$copied" -ge $((blocks * 4096)) ]
 }
 
+# An owner, and a peer in a process that is killed under load: what was acknowledged is there.
+killed() {
+	TGT_MIRROR_ADDRESS=$RDMA_IP TGT_MIRROR_KILLS=4 timeout 250 "$PAIR" >/out/pair 2>&1
+	local rc=$?
+	cat /out/pair
+	[ $rc -eq 0 ] && grep -q '^# [1-9][0-9]* rounds by RDMA' /out/pair
+}
+
 nothing_left() {
 	rdma resource show
 	[ "$(rdma resource show qp 2>/dev/null | grep -c 'type RC')" -eq 0 ]
@@ -39,6 +47,12 @@ step 'blocks are kept over TCP' pings tcp
 step '... and copied' all_by_tcp
 step 'blocks are kept over RDMA' pings rdma
 step '... and nothing is copied, each is one write' all_by_rdma
+for _ in 1 2; do
+	step 'again over TCP' pings tcp
+	step 'again over RDMA' pings rdma
+done
+step 'a peer that is killed again and again, and taken over' killed
 step 'no queue pair is left' nothing_left
+sort /run/figures >/run/sorted; mv /run/sorted /run/figures
 cat /run/figures
 step 'kernel log is clean' kernel_clean

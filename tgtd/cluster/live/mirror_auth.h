@@ -54,8 +54,9 @@ struct mirror_auth {
 	size_t secret_len;
 	const char *group;
 	unsigned self, gateways;
-	bool offers; /* listener: it can do RDMA */
-	bool rdma;   /* both can: CHALLENGE says so */
+	bool offers;  /* listener: it can do RDMA */
+	bool rdma;    /* both can: CHALLENGE says so */
+	bool hung_up; /* the caller's: the other end has ended it */
 	struct mirror_hello hello;
 	uint8_t hello_bytes[MIRROR_HANDSHAKE], challenge_bytes[MIRROR_HANDSHAKE];
 };

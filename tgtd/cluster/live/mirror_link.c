@@ -23,15 +23,17 @@ static void link_gone(struct loop_msg *msg)
 	struct mirror_link *l = container_of(msg, struct mirror_link, gone);
 	struct link_slot *s = l->slot;
 	struct mirror_links *m = s->m;
-	bool proved = false;
+	bool proved = false, tried = false;
 
 	for (unsigned i = 0; i < l->n; i++) {
 		if (l->end[i].shake)
 			mirror_shake_cancel(l->end[i].shake);
 		proved |= l->end[i].channel.proved;
+		tried |= l->asks && l->end[i].channel.by == MIRROR_BY_RDMA;
 		mirror_channel_fini(&l->end[i].channel);
 	}
-	if (l->asks && !proved)
+	/* An older tgtd, or nothing gets through. (Who was only slow is asked again.) */
+	if (l->refused || (tried && !proved))
 		s->tcp_until = loop_now(m->conf.main) + TCP_NS;
 	pthread_mutex_lock(&s->lock);
 	link_show_add(&s->past, l);
@@ -211,6 +213,7 @@ static void link_dialled(struct mirror_shake *shake, void *arg, int fd, struct m
 		why = "there is no RDMA at both ends, and it is to be no other way";
 	}
 	if (why) {
+		l->refused |= l->asks && a->hung_up && a->step == AUTH_CHALLENGE;
 		link_slot_ends(l->slot, l->id, why);
 		return;
 	}

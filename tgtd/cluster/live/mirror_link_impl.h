@@ -54,7 +54,8 @@ struct mirror_link {
 	struct link_slot *slot;
 	uint64_t id; /* not 0 */
 	unsigned n;
-	bool asks; /* for RDMA */
+	bool asks;    /* for RDMA */
+	bool refused; /* ... and the other end has ended a connection upon that */
 	_Atomic bool ended;
 	_Atomic unsigned left; /* channels that are not closed */
 	struct loop_msg gone;

@@ -133,6 +133,7 @@ static void shake_ready(struct loop_fd *lfd, uint32_t revents)
 		return;
 	}
 	rc = shake_receives(s);
+	s->auth.hung_up = rc == -EPIPE || rc == -ECONNRESET;
 	if (rc < 0)
 		shake_fails(s, s->auth.step == AUTH_READY && rc == -EPIPE ?
 				       "it ends the connection: do both know the same secret?" :
