@@ -17,6 +17,7 @@ UNIT_MAIN("mt_mirror_rdma (built without rdma-core)", 5, not_built)
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "events/clock.h"
 #include "events/log.h"
@@ -369,6 +370,48 @@ START_TEST(rdma_does_not_get_through)
 }
 END_TEST
 
+static int old_fd;
+
+static void meet_old_one(void *arg)
+{
+	struct sockaddr_in at = loopback(0);
+	socklen_t len = sizeof(at);
+
+	old_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert(!bind(old_fd, (struct sockaddr *)&at, sizeof(at)) && !listen(old_fd, 16));
+	ck_assert_int_eq(getsockname(old_fd, (struct sockaddr *)&at, &len), 0);
+	mirror_links_address(a.links, 1, (struct sockaddr *)&at, sizeof(at));
+}
+
+/* The next HELLO that comes there asks for RDMA? It gets no answer. */
+static bool old_one_is_asked(void)
+{
+	uint8_t hello[MIRROR_HANDSHAKE];
+	const int fd = accept(old_fd, NULL, NULL);
+
+	ck_assert_int_eq(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
+	close(fd);
+	return hello[10];
+}
+
+/* A version before this one refuses what it does not know, and is then not asked. */
+START_TEST(an_older_one)
+{
+	begin();
+	loop_call(main_loop, meet_old_one, NULL);
+	ck_assert(say(0, 0, 0, 0));
+	for (unsigned i = 0; i < LOOPS; i++)
+		ck_assert(old_one_is_asked());
+	await(a.downs == 1);
+	ck_assert(say(0, 0, 0, 0));
+	for (unsigned i = 0; i < LOOPS; i++)
+		ck_assert(!old_one_is_asked());
+	await(a.downs == 2);
+	close(old_fd);
+	finish();
+}
+END_TEST
+
 /* There is to be RDMA or nothing. */
 START_TEST(strict)
 {
@@ -558,6 +601,7 @@ START_TEST(stopped_meanwhile)
 END_TEST
 
 UNIT_TABLE("mt_mirror_rdma", 60, { nothing_is_copied }, { threads_send }, { by_tcp, 6 },
-	   { rdma_does_not_get_through }, { strict, 5 }, { sealed }, { cut_under_load }, { rested },
-	   { an_error_ends_it }, { device_is_gone, 2 }, { stopped_meanwhile, 2 })
+	   { rdma_does_not_get_through }, { an_older_one }, { strict, 5 }, { sealed },
+	   { cut_under_load }, { rested }, { an_error_ends_it }, { device_is_gone, 2 },
+	   { stopped_meanwhile, 2 })
 #endif
