@@ -333,6 +333,28 @@ START_TEST(silence_does_not_stop_it)
 }
 END_TEST
 
+/* More writes than the queue holds, by a device whose queues are as short as may be. */
+START_TEST(short_queues)
+{
+	fake.attr.max_qp_wr = QUEUE_MIN;
+	begin();
+	meet();
+	ck_assert_uint_eq(owner.r->depth, QUEUE_MIN);
+	for (uint64_t s = 1; s <= 30; s++) {
+		batch_of(&f, data, s, s % 3 ? MIRROR_BATCH : 0, 0x55);
+		queue(&owner, &f, data);
+	}
+	for (unsigned i = 0; i < 10000 && owner.frames < 30; i++) {
+		steps(2);
+		memset(page, 0, sizeof(page));
+	}
+	ck_assert_uint_eq(owner.frames, 30);
+	ck_assert_uint_eq(fake.rdma_writes, 20 * 4 * MIRROR_BATCH);
+	ck_assert(!owner.why && !peer.why);
+	finish();
+}
+END_TEST
+
 /* It was made for TCP, before the channel knew. */
 START_TEST(from_other_memory)
 {
@@ -602,7 +624,7 @@ START_TEST(devices)
 END_TEST
 
 UNIT_TABLE("mirror_rdma", 60, { blocks_arrive }, { silence_does_not_stop_it },
-	   { from_other_memory }, { writes_elsewhere, 6 }, { names_elsewhere, 5 },
+	   { from_other_memory }, { short_queues }, { writes_elsewhere, 6 }, { names_elsewhere, 5 },
 	   { foreign_bytes }, { cut }, { cut_in_the_middle }, { work_fails, 22 },
 	   { nothing_to_be_had, 7 }, { devices })
 #endif

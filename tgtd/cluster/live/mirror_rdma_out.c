@@ -153,12 +153,13 @@ static bool frame_run(struct mirror_rdma *r, struct ibv_send_wr *wr, struct ibv_
 	return true;
 }
 
-/* Some of the frame's writes. *@all: that were the last ones; *@some: there was room for any. */
+/* Some of the frame's writes, one work request left for its message. *@all: that were the last
+ * ones, and the message follows; *@some: there was room for any. */
 static const char *frame_writes(struct mirror_rdma *r, bool *all, bool *some)
 {
 	struct ibv_send_wr wr[CHAIN], *bad;
 	struct ibv_sge sge[CHAIN];
-	const uint64_t room = MIN(rdma_left(r), (uint64_t)CHAIN);
+	const uint64_t left = rdma_left(r), room = left ? MIN(left - 1, (uint64_t)CHAIN) : 0;
 	uint64_t bytes = 0;
 	unsigned n = 0;
 
@@ -175,7 +176,8 @@ static const char *frame_writes(struct mirror_rdma *r, bool *all, bool *some)
 	*some = n || *all;
 	if (!n)
 		return NULL;
-	wr[n - 1].send_flags = IBV_SEND_SIGNALED;
+	if (!*all) /* else the message's completion says so */
+		wr[n - 1].send_flags = IBV_SEND_SIGNALED;
 	metric_add(M_mirror_rdma_writes, n);
 	metric_add(M_mirror_rdma_bytes, bytes);
 	return rdma_v->post_send(r->qp, wr, &bad) ? "a write cannot be posted" : NULL;
