@@ -193,15 +193,14 @@ static void fuzz_channel(const uint8_t *data, size_t size)
 #define SLOT_SHIFT 12
 
 static uint8_t slot_memory[MIRROR_RDMA_SLOTS << SLOT_SHIFT];
-static bool slot_lent[MIRROR_RDMA_SLOTS];
+static uint64_t slot_lent[MIRROR_RDMA_SLOTS], slot_loans;
 
 static uint32_t slot_lends(void *arg, uint64_t *ticket)
 {
 	(void)arg;
-	*ticket = 1;
 	for (uint32_t i = 0; i < MIRROR_RDMA_SLOTS; i++)
 		if (!slot_lent[i]) {
-			slot_lent[i] = true;
+			slot_lent[i] = *ticket = ++slot_loans;
 			return i;
 		}
 	return UINT32_MAX;
@@ -210,16 +209,15 @@ static uint32_t slot_lends(void *arg, uint64_t *ticket)
 static bool slot_is_lent(void *arg, uint32_t frame, uint64_t ticket)
 {
 	(void)arg;
-	(void)ticket;
 	BUG_ON(frame >= MIRROR_RDMA_SLOTS);
-	return slot_lent[frame];
+	return slot_lent[frame] == ticket;
 }
 
 static void slot_comes_back(void *arg, uint32_t frame)
 {
 	(void)arg;
 	BUG_ON(frame >= MIRROR_RDMA_SLOTS || !slot_lent[frame]);
-	slot_lent[frame] = false;
+	slot_lent[frame] = 0;
 }
 
 static const char *rdma_fuzz_frame(void *arg, const struct mirror_frame *f)
@@ -233,7 +231,8 @@ static const char *rdma_fuzz_frame(void *arg, const struct mirror_frame *f)
 			continue;
 		BUG_ON(r->ref >= MIRROR_RDMA_SLOTS || !slot_lent[r->ref]);
 		BUG_ON((uint64_t)(64 - __builtin_clzll(r->map)) << f->shift > 1 << SLOT_SHIFT);
-		slot_lent[r->ref] = r->block % 2; /* else it is a page, and gone */
+		if (r->block % 2) /* it is a page, and gone */
+			slot_lent[r->ref] = 0;
 	}
 	return NULL;
 }

@@ -48,6 +48,7 @@ static struct shared {
 struct peer {
 	struct mirror_links *links;
 	struct mirror_live *live;
+	unsigned seals; /* of them, those of before it began are not its own */
 };
 
 static void peer_sends(void *arg, unsigned to, unsigned channel, const struct mirror_frame *f)
@@ -111,7 +112,7 @@ static struct mirror_links *links_start(struct loop *loop, unsigned self,
 
 static void peer_looks(struct peer *p)
 {
-	static unsigned seen, seals;
+	static unsigned seen;
 	struct gw_mirror m;
 	unsigned seq = shared->object_seq;
 
@@ -122,11 +123,11 @@ static void peer_looks(struct peer *p)
 			shared->object_seen = seen = seq;
 		}
 	}
-	if (shared->seals != seals) {
-		seals = shared->seals;
+	if (shared->seals != p->seals) {
+		p->seals = shared->seals;
 		m = shared->object;
 		(void)mirror_live_seal(p->live, LU, &m);
-		shared->sealed = seals;
+		shared->sealed = p->seals;
 	}
 }
 
@@ -163,6 +164,7 @@ static void peer_runs(int fd)
 	p.links = links_start(loop, 1, &link_ops, &p, &slots);
 	if (!p.links)
 		abort();
+	p.seals = shared->seals;
 	shared->port = mirror_links_port(p.links);
 	while (true) {
 		loop_step(loop, 2);
