@@ -108,7 +108,8 @@ void mirror_rdma_cut(struct mirror_rdma *r);
 #ifndef HAVE_RDMA
 #define mirror_rdma_dev_is_there(addr) ((void)(addr), false)
 #define mirror_rdma_dev_open(main, addr, slots, gone, arg, why, len)                               \
-	(snprintf(why, len, "this tgtd is built without RDMA"), (struct mirror_rdma_dev *)NULL)
+	((void)(gone), snprintf(why, len, "this tgtd is built without RDMA"),                      \
+	 (struct mirror_rdma_dev *)NULL)
 #define mirror_rdma_dev_close(dev) ((void)(dev))
 #define mirror_rdma_dev_is_gone(dev) ((void)(dev), true)
 #define mirror_rdma_dev_lends(dev) ((void)(dev), false)
