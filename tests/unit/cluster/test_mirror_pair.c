@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * An owner, by its rules, and a live peer in a process of its own, over TCP; or by RDMA, if there is
- * a device with the address TGT_MIRROR_ADDRESS (tests/vm/test_mirror_rdma.sh). That process is killed
- * again and again while writes, groups and tombstones are under way, and goes on with its memory.
+ * An owner, by its rules, and a live peer in a process of its own, over TCP; or by RDMA, if there
+ * is a device with the address TGT_MIRROR_ADDRESS (tests/vm/test_mirror_rdma.sh). That process is
+ * killed again and again while writes, groups and tombstones are under way, and goes on with its
+ * memory.
  * Then the owner is gone with all that it had, and a process takes over what the peer held: each
  * sector shows what was answered last, or something newer; groups are whole; nothing that was
  * unmapped is back. TGT_MIRROR_KILLS=N kills as often (10).
@@ -733,8 +734,8 @@ START_TEST(killed_and_taken_over)
 	for (unsigned k = 0; k < kills; k += 2)
 		round_runs(2, false, k % 4, &taken);
 	round_runs(2, true, false, &taken);
-	printf("# %u rounds by RDMA, %llu batches, %llu sessions, %llu dismissals, %llu links ended, %u blocks taken "
-	       "over\n",
+	printf("# %u rounds by RDMA, %llu batches, %llu sessions, %llu dismissals, %llu links "
+	       "ended, %u blocks taken over\n",
 	       w.by_rdma, (unsigned long long)w.sum.batches, (unsigned long long)w.sum.sessions,
 	       (unsigned long long)w.sum.dismissals, (unsigned long long)w.downs, taken);
 	ck_assert_uint_gt(taken, 0);

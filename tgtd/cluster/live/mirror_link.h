@@ -92,8 +92,8 @@ struct mirror_link_ops {
 	void (*room)(void *arg, unsigned peer, unsigned channel);
 };
 
-/* Listens, if @self has an address; finds its RDMA device, which may block. A port that is taken (by
- * the process before) is tried again; the log says so. NULL with errno: EINVAL what @conf says,
+/* Listens, if @self has an address; finds its RDMA device, which may block. A port that is taken
+ * (by the process before) is tried again; the log says so. NULL with errno: EINVAL what @conf says,
  * ENOMEM. Main loop. */
 struct mirror_links *mirror_links_start(const struct mirror_links_conf *conf,
 					const struct mirror_link_ops *ops, void *arg) must_check;
