@@ -11,10 +11,12 @@
 #include "events/log.h"
 #include "tgtd/began.h"
 #include "tgtd/iscsi/carry.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/keeper/launch.h"
 #include "tgtd/mourning.h"
 #include "tgtd/serve_impl.h"
 #include "tgtd/state/journal.h"
+#include "tgtd/tcp/tcp.h"
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
@@ -72,6 +74,16 @@ static int keep_patiently(const char *key, int fd)
 	return pair.err;
 }
 
+/* What is sent from there is looked for there, if this worker dies. */
+static void tell_addresses(const struct daemon *d, unsigned n)
+{
+	uint64_t len;
+	const void *base = cache_arena_map(d->cache, n, &len);
+
+	if (base)
+		iscsi_flight_arena(n, base, len);
+}
+
 /* For the worker after this one. */
 static void keep_arenas(struct daemon *d)
 {
@@ -82,6 +94,7 @@ static void keep_arenas(struct daemon *d)
 		const int fd = cache_arena_fd(d->cache, n);
 		int rc;
 
+		tell_addresses(d, n);
 		snprintf(key, sizeof(key), "arena/%u", n);
 		rc = fd < 0 ? kept_drop(key) : keep_patiently(key, fd);
 		failed |= rc != 0;
@@ -174,6 +187,7 @@ int inherit_cache(struct daemon *d)
 	if (!d->opt->use_cache)
 		return 0;
 	find_cache(d, fd);
+	iscsi_flight_take_over(fd, d->topo.nnodes, tcp_count);
 	d->opt->cache.found = &found;
 	d->opt->cache.scarce = kept_origin()->how == KEPT_END_OOM;
 	d->opt->cache.distrust = kept_origin()->died_soon >= KEPT_DIED_NO_CLEAN;

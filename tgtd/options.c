@@ -30,6 +30,7 @@ enum {
 	OPT_NO_KEEPER,
 	OPT_KEEPER_CHECK,
 	OPT_WATCHDOG,
+	OPT_KEEP,
 	OPT_GROUP
 };
 
@@ -58,6 +59,7 @@ static const struct option longopts[] = {
 	{ "no-keeper", no_argument, NULL, OPT_NO_KEEPER },
 	{ "keeper-check", required_argument, NULL, OPT_KEEPER_CHECK },
 	{ "watchdog", required_argument, NULL, OPT_WATCHDOG },
+	{ "keep-connections", required_argument, NULL, OPT_KEEP },
 	{ "group", required_argument, NULL, OPT_GROUP },
 	{ NULL, 0, NULL, 0 },
 };
@@ -98,6 +100,8 @@ static void usage(FILE *out)
 	      "      --seccomp on|off       limit the system calls of threads (default on)\n"
 	      "      --watchdog SECONDS     a worker whose threads stand still so long is replaced (default\n"
 	      "                             30; 0: never)\n"
+	      "      --keep-connections WHAT which ones go on when a worker dies: quiet (default), those of\n"
+	      "                             sessions with nothing under way; all, under load, too; none\n"
 	      "      --no-keeper            serve in the process that is started, which nothing replaces\n"
 	      "      --keeper-check=FD      for keepers: could this program go on from that table?\n"
 	      "  -t, --nr_iothreads N       threads for system calls that may block (default 4)\n",
@@ -194,6 +198,19 @@ static bool group_option(struct options *o, const char *arg)
 	return !rc;
 }
 
+static bool keep_option(struct options *o, const char *arg)
+{
+	if (!strcmp(arg, "none"))
+		o->keep = ISCSI_KEEP_NONE;
+	else if (!strcmp(arg, "quiet"))
+		o->keep = ISCSI_KEEP_QUIET;
+	else if (!strcmp(arg, "all"))
+		o->keep = ISCSI_KEEP_ALL;
+	else
+		return bad("--keep-connections", arg);
+	return true;
+}
+
 static bool one_option(struct options *o, int c, char *arg)
 {
 	char err[256];
@@ -280,6 +297,8 @@ static bool one_option(struct options *o, int c, char *arg)
 	}
 	case OPT_WATCHDOG:
 		return small_number("--watchdog", arg, 0, 86400, &o->watchdog_s);
+	case OPT_KEEP:
+		return keep_option(o, arg);
 	case OPT_GROUP:
 		return group_option(o, arg);
 	case OPT_SYSFS:
@@ -341,6 +360,7 @@ enum options_outcome options_parse(struct options *o, int argc, char **argv)
 		.data_out_timeout = 20,
 		.max_connections = 4096,
 		.login_timeout = 15,
+		.keep = ISCSI_KEEP_QUIET,
 		.iser = true,
 		.iser_options = "",
 	};

@@ -5,6 +5,7 @@
 
 #include "cache/engine/cache.h"
 #include "tgtd/cluster/live/group.h"
+#include "tgtd/iscsi/iscsi.h"
 
 #define OPTIONS_PORTALS_MAX 64
 
@@ -38,6 +39,7 @@ struct options {
 	unsigned nportals;
 	unsigned nop_interval, nop_count, data_out_timeout;
 	unsigned max_connections, login_timeout;
+	enum iscsi_keep keep;	     /* --keep-connections */
 
 	/* --group */
 	bool has_group;

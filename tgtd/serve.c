@@ -88,6 +88,7 @@ static int start_protocols(struct daemon *d)
 		.nop_interval_s = d->opt->nop_interval,
 		.nop_count = d->opt->nop_count,
 		.data_out_timeout_s = d->opt->data_out_timeout,
+		.keep = d->opt->keep,
 	};
 
 	tcp_transport_init();
@@ -276,6 +277,9 @@ static void sessions_are_back(const struct iscsi_carried *c, void *arg)
 	if (c->sessions || c->ended)
 		log_notice("%u sessions with %u connections go on, %u have ended", c->sessions,
 			   c->conns, c->ended);
+	if (c->busy)
+		log_notice("%u of them were at work: %u commands go on, %llu bytes are sent",
+			   c->busy, c->commands, (unsigned long long)c->owed);
 	began_step("sessions");
 	begin_to_serve(arg);
 	journal_restored();

@@ -304,6 +304,7 @@ _tgtd() {
 		esac
 		;;
 	--after-loss) _tgtd_offer doubt accept ;;
+	--keep-connections) _tgtd_offer quiet all none ;;
 	--seccomp) _tgtd_offer on off ;;
 	-d | --debug) _tgtd_offer 0 1 2 3 4 ;;
 	--user) mapfile -t COMPREPLY < <(compgen -u -- "$cur") ;;

@@ -340,6 +340,16 @@ int cache_arena_fd(const struct cache *c, unsigned node)
 	return i < c->nnodes ? arena_fd(c->node[i].arena) : -1;
 }
 
+const void *cache_arena_map(const struct cache *c, unsigned node, uint64_t *len)
+{
+	const uint32_t i = node < TOPO_MAX_NODES ? c->node_of_topo[node] : UINT32_MAX;
+
+	if (i >= c->nnodes)
+		return NULL;
+	*len = c->node[i].arena->map_len;
+	return c->node[i].arena->map;
+}
+
 void cache_end_quarantine(struct cache *c)
 {
 	if (!c->quarantine)

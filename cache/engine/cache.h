@@ -119,6 +119,9 @@ bool cache_is_cached(const struct blk *blk);
 /* The file of the arena of node @node of the topology, for a later process (cache_conf.arena_fd).
  * It stays the cache's. -1: there is none, or none that can be found again. Any thread. */
 int cache_arena_fd(const struct cache *cache, unsigned node);
+/* Where this process has that file, from its beginning on: *@len bytes, which stay. NULL: there is
+ * none. Any thread. */
+const void *cache_arena_map(const struct cache *cache, unsigned node, uint64_t *len);
 /* What came of conf.arena_fd, and what waits still. Any thread that may block. */
 void cache_get_found(struct cache *cache, struct cache_found *found);
 

@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size >= sizeof(struct quiet_slot))
 		make_right((struct quiet_slot *)(void *)slot, size - sizeof(struct quiet_slot),
 			   what);
-	if (!quiet_slot_read(slot, size, out, &n, &tsih))
+	if (!quiet_slot_read(slot, size, NULL, out, &n, &tsih))
 		can_be_read(out, n);
 	free(slot);
 	return 0;

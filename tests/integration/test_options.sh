@@ -53,6 +53,8 @@ refuses() { # PROGRAM CODE
 }
 refuses tgtd 1
 result "tgtd --after-loss takes two words" "$("$bin/tgtd" --after-loss=maybe 2>&1 | grep -v "after-loss: bad value 'maybe'")"
+result "tgtd --keep-connections takes three words" \
+	"$("$bin/tgtd" --keep-connections=maybe 2>&1 | grep -v "keep-connections: bad value 'maybe'")"
 refuses tgtadm 22
 refuses tgt-admin 1
 refuses tgtimg 22

@@ -11,6 +11,9 @@
 struct iscsi_carried {
 	unsigned sessions, conns; /* that go on */
 	unsigned ended;		  /* sessions that do not */
+	unsigned busy;		  /* of the former, those that had something under way (flight.h) */
+	unsigned commands;	  /* that are carried out again, or are answered */
+	uint64_t owed;		  /* bytes that are sent as the process before had them */
 };
 
 /* In place of iscsi_stop(): stops accepting, brings sessions to rest, gives them to the keeper.

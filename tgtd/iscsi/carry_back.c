@@ -29,6 +29,7 @@
 #include "events/kept.h"
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/iscsi/carry_form.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/iscsi/quiet.h"
 
 /* One session on its way: read, and then with its loop. */
@@ -43,6 +44,7 @@ struct carried {
 	const uint8_t *bytes[CARRY_CONNS_MAX];
 	int fd[CARRY_CONNS_MAX];
 	struct iscsi_conn *made[CARRY_CONNS_MAX];
+	struct flight_going *flight; /* of its only connection; NULL: nothing is under way */
 	struct scsi_carried_lun lun[]; /* r.nluns */
 };
 
@@ -93,6 +95,9 @@ static void carried_arrives(struct carried *y)
 	for (unsigned i = 0; i < y->nconns; i++)
 		if (y->made[i])
 			iscsi_enter_ffp(y->made[i], false);
+	/* Until carried_goes_on(); before the keeper has the record. */
+	if (y->flight && y->made[0] && y->made[0]->flight)
+		iscsi_flight_doubt(y->made[0], 1);
 	if (s->loop_state != Q3_LOGGED_IN)
 		return;
 	for (unsigned i = 0; i < y->r.nluns; i++)
@@ -104,8 +109,22 @@ static void carried_arrives(struct carried *y)
 	if (!ok)
 		iscsi_session_drop(s, "there is no memory for its logical units");
 	for (unsigned i = 0; ok && i < y->nconns; i++)
-		if (y->made[i] && r[i].counted && !r[i].unparsed)
+		if (y->made[i] && y->flight)
+			iscsi_quiet_refresh(y->made[i]);
+		else if (y->made[i] && r[i].counted && !r[i].unparsed)
 			iscsi_quiet_arrives(y->made[i], r[i].received, r[i].sent);
+}
+
+/* What was under way, before it reads on. */
+static void carried_goes_on(struct carried *y)
+{
+	struct iscsi_conn *c = y->made[0];
+
+	if (c && !c->failed)
+		iscsi_flight_goes_on(c, y->flight);
+	if (c && c->flight)
+		iscsi_flight_doubt(c, -1);
+	iscsi_flight_going_free(y->flight);
 }
 
 static void carried_reads_on(struct carried *y)
@@ -114,13 +133,15 @@ static void carried_reads_on(struct carried *y)
 	struct iscsi_conn *c;
 
 	ASSERT_ON_LOOP(s->loop);
+	if (y->flight)
+		carried_goes_on(y);
 	list_for_each(c, &s->conns, sess_link) {
 		if (c->failed)
 			continue;
 		c->rx_stopped = false;
 		c->tp->rx_resume(c); /* (not before this is over) */
 	}
-	if (s->loop_state == Q3_LOGGED_IN)
+	if (s->loop_state == Q3_LOGGED_IN && !s->in_window)
 		open_window(s);
 	s->tmfs--;
 	if (list_empty(&s->conns))
@@ -148,6 +169,11 @@ static void keep_slots(void)
 
 	if (err == -EAGAIN)
 		err = kept_put(QUIET_KEY, iscsi_quiet_fd());
+	if (!err && iscsi_flight_fd() >= 0) {
+		err = kept_put_soon(FLIGHT_KEY, iscsi_flight_fd());
+		if (err == -EAGAIN)
+			err = kept_put(FLIGHT_KEY, iscsi_flight_fd());
+	}
 	if (err)
 		log_error("iscsi: if this process dies all sessions end: the keeper does not keep "
 			  "what they are: %s", strerror(-err));
@@ -264,6 +290,21 @@ static bool adopt_conn(struct carried *y, unsigned i)
 	return true;
 }
 
+/* What was under way on its only connection. False: no memory. */
+static bool adopt_flight(struct carried *y, const struct flight_taken *f)
+{
+	uint8_t *owed;
+	uint32_t len;
+
+	y->flight = iscsi_flight_going(f);
+	if (!y->flight)
+		return false;
+	owed = iscsi_flight_owed(f, &len);
+	if (owed)
+		y->tp->owes(y->made[0], owed, len);
+	return true;
+}
+
 static struct arrivals *arrivals_of(struct loop *loop)
 {
 	struct arrivals *a;
@@ -287,6 +328,8 @@ static const char *go_on(struct carried *y)
 	struct arrivals *a;
 	struct iscsi_session *s = iscsi_registry_session_new(
 		y->target, iscsi_address_node((const struct sockaddr *)&y->conn[0].local));
+	const char *ignored;
+	const struct flight_taken *f = iscsi_flight_taken_of(y->r.tsih, &ignored);
 	unsigned made = 0;
 
 	if (!s)
@@ -307,6 +350,8 @@ static const char *go_on(struct carried *y)
 	}
 	for (unsigned i = 0; i < y->nconns; i++)
 		made += adopt_conn(y, i);
+	if (f && made && !adopt_flight(y, f))
+		iscsi_conn_fail(y->made[0], "out of memory");
 	list_add_tail(&a->sessions, &y->link);
 	return made ? NULL : "there is no memory for its connections";
 }
@@ -413,6 +458,21 @@ static bool read_carried(struct carry_reader *reader, struct carried **out, cons
 	return true;
 }
 
+/* It goes on in the middle of commands. */
+static void count_busy(struct iscsi_carried *c, uint32_t tsih)
+{
+	const char *ignored;
+	const struct flight_taken *f = iscsi_flight_taken_of(tsih, &ignored);
+
+	if (!f || !iscsi_flight_busy(f))
+		return;
+	c->busy++;
+	c->commands += iscsi_flight_commands(f);
+	c->owed += iscsi_flight_owes(f);
+	metric_inc(M_iscsi_kept_busy);
+	metric_add(M_iscsi_kept_commands, iscsi_flight_commands(f));
+}
+
 static void carry_back_all(struct carry_reader *reader, struct iscsi_carried *c)
 {
 	const uint32_t all = reader->sessions;
@@ -431,11 +491,18 @@ static void carry_back_all(struct carry_reader *reader, struct iscsi_carried *c)
 		else
 			wrong = go_on(y);
 		if (wrong) {
+			const char *why;
+
+			/* (That it was at work says more.) */
+			(void)iscsi_flight_taken_of(tsih, &why);
+			if (why)
+				wrong = why;
 			log_warn("iscsi: session %u of the process before ends: %s", tsih, wrong);
 			continue;
 		}
 		c->sessions++;
 		c->conns += conns;
+		count_busy(c, tsih);
 	}
 	c->ended += all - c->sessions;
 }
@@ -520,10 +587,14 @@ static int left_by_death(struct carry_reader *reader, void **data, int fd, struc
 
 static void start_slots(void)
 {
-	int err = kept_fd() >= 0 ? iscsi_quiet_start(iscsi_core.conf.max_connections) : 0;
+	const enum iscsi_keep keep = kept_fd() >= 0 ? iscsi_core.conf.keep : ISCSI_KEEP_NONE;
+	int err = keep != ISCSI_KEEP_NONE ? iscsi_quiet_start(iscsi_core.conf.max_connections) : 0;
 
 	if (err)
 		log_error("iscsi: if this process dies all sessions end: %s", strerror(-err));
+	else if (keep == ISCSI_KEEP_ALL &&
+		 (err = iscsi_flight_start(iscsi_core.conf.max_connections)))
+		log_error("iscsi: if this process dies sessions at work end: %s", strerror(-err));
 }
 
 static void send_to_loops(void)
@@ -565,6 +636,7 @@ void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), vo
 	else if (data)
 		carry_back_all(&reader, &back.count);
 	free(data);
+	iscsi_flight_let_go();
 	close_sockets();
 	if (slots >= 0)
 		kept_close(slots);

@@ -19,6 +19,7 @@ struct iscsi_task;
 struct iscsi_ctl;
 struct tries;
 struct quiet_conn;
+struct iscsi_flight;
 
 /* RFC 7143 8.1.3: the connection's states as the target sees them. */
 enum iscsi_conn_state {
@@ -95,6 +96,7 @@ struct iscsi_conn {
 	struct loop_deferred solicit_later;
 
 	struct quiet_conn *quiet; /* quiet.h; NULL: it ends with this process */
+	struct iscsi_flight *flight; /* flight.h; NULL: what it does ends with this process */
 
 	/* ---- now and then ---- */
 	struct list sess_link;	/* session->conns */

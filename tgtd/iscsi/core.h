@@ -55,6 +55,7 @@ struct iscsi_ctl {
 	void (*take)(struct iscsi_ctl *ctl); /* discovery: what is done with it in its turn */
 	bool is_immediate, sending;
 	bool is_tmf; /* counts in session->tmfs_live */
+	bool doubt;  /* counts in flight_slot.doubts (flight.h) */
 	bool numbered; /* its CmdSN has just been taken */
 	uint64_t serial;
 	uint32_t len; /* room in ->data */
@@ -217,6 +218,12 @@ void iscsi_task_answer_lost(struct iscsi_task *t);
 /* It may be answered now if it was waiting for data. */
 void iscsi_task_data_over(struct iscsi_task *t);
 
+/* A command that the process before this one had taken (rx.c): a write, all of whose data is @data;
+ * or a read, NULL, of whose Data-In the first @off bytes have been sent, in @data_sn PDUs, @burst
+ * of them behind the last F bit. */
+void iscsi_rx_again(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data, uint32_t off,
+		    uint32_t data_sn, uint32_t burst);
+
 /* ---- one request each; all free @ctl sooner or later ----------------------------------------- */
 void iscsi_nop_out(struct iscsi_ctl *ctl);
 void iscsi_tmf_request(struct iscsi_ctl *ctl);
@@ -295,5 +302,7 @@ void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg);
 void iscsi_op_complete(struct scsi_cmd *cmd);
 
 extern const struct scsi_transport_ops iscsi_scsi_ops;
+/* The same for sessions with a flight record (flight.h). */
+extern const struct scsi_transport_ops iscsi_flight_scsi_ops;
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 
 struct iscsi_ctl *iscsi_ctl_new(struct iscsi_conn *conn, uint32_t len)
 {
@@ -22,6 +23,9 @@ struct iscsi_ctl *iscsi_ctl_new(struct iscsi_conn *conn, uint32_t len)
 	list_init(&ctl->pending.link);
 	list_init(&ctl->pdu.link);
 	list_add_tail(&conn->ctls, &ctl->link);
+	ctl->doubt = conn->flight != NULL;
+	if (ctl->doubt)
+		iscsi_flight_doubt(conn, 1);
 	return ctl;
 }
 
@@ -42,6 +46,8 @@ void iscsi_ctl_free(struct iscsi_ctl *ctl)
 
 	ASSERT(!ctl->sending && !list_linked(&ctl->pending.link));
 	no_longer_in_flight(ctl);
+	if (ctl->doubt)
+		iscsi_flight_doubt(conn, -1);
 	list_del(&ctl->link);
 	free(ctl);
 	if (conn->tp_closed)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 
 /* Write data is owed from now on: *@since is set, and the clock runs (owed.c). */
 static void owed_since(struct iscsi_conn *conn, uint64_t *since)
@@ -62,6 +63,9 @@ static void seg_got(struct iscsi_dataout *o, struct scsi_seg *seg, uint32_t n)
 	for (unsigned i = 0; i < SCSI_CMD_SEGS; i++)
 		if (o->seg[i] == seg)
 			o->seg[i] = NULL;
+	if (unlikely(container_of(o, struct iscsi_task, out)->flight))
+		iscsi_flight_applies(container_of(o, struct iscsi_task, out)->conn,
+				     container_of(o, struct iscsi_task, out));
 	scsi_seg_fetched(seg, 0);
 }
 
@@ -506,6 +510,8 @@ static void account(struct iscsi_task *t, struct iscsi_spill *sp, uint64_t off, 
 		for (unsigned i = 0; i < SCSI_CMD_SEGS && !o->closed; i++)
 			if (o->seg[i])
 				absorb(o, o->seg[i]);
+		if (unlikely(t->flight) && o->spill == sp && !sp->taken && sp->len == t->edtl)
+			iscsi_flight_waits(t->conn, t, sp->data, sp->len);
 	} else if (len && ok) {
 		struct scsi_seg *seg = seg_for(o, off, len);
 
@@ -570,6 +576,8 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 		if (!o->closed)
 			pump(t, false);
 	}
+	if (unlikely(t->flight))
+		iscsi_flight_received(t->conn, t);
 	t->pdus_out--;
 	iscsi_task_finish(t);
 }

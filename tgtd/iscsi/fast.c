@@ -5,6 +5,7 @@
  */
 #include "tgtd/iscsi/core.h"
 #include "tgtd/iscsi/fast.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/scsi/timing.h"
 
 void iscsi_rx_hint(struct iscsi_conn *conn, const uint8_t *bhs, size_t stride, unsigned count,
@@ -35,10 +36,13 @@ static inline bool is_fast_write(const uint8_t *bhs)
 	return (w & htobe64(0x7fe60000ff000000)) == htobe64(0x01a0000000000000);
 }
 
-/* A task for such a header; its number is taken. NULL: nothing was done. */
+/* A task for such a header; its number is taken. NULL: nothing was done. @at: conn->flight is
+ * there, and the PDU ends there in the received stream. */
 static inline __attribute__((always_inline)) struct iscsi_task *
-fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write)
+fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write, bool flight,
+	  uint32_t at)
 {
+	const enum flight_state state = write ? FLIGHT_APPLYING : FLIGHT_READ;
 	struct iscsi_session *s = conn->sess;
 	struct iscsi_task *t = iscsi_task_cache_, **bucket;
 	uint32_t itt = get_be32(bhs + BHS_ITT), cmd_sn = get_be32(bhs + BHS_CMD_SN);
@@ -48,6 +52,9 @@ fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write
 		return NULL;
 	if (unlikely(cmd_sn != s->exp_cmd_sn) || unlikely(sn_lt(s->max_cmd_sn, cmd_sn)) ||
 	    unlikely(!list_empty(&s->held)))
+		return NULL;
+	if (flight && (unlikely(!conn->flight->nspare) ||
+		       unlikely(flight_kind(bhs[BHS_CDB]) != state)))
 		return NULL;
 	bucket = &s->tasks[iscsi_itt_bucket(itt)];
 	for (const struct iscsi_task *u = *bucket; unlikely(u != NULL); u = u->hash_next)
@@ -86,12 +93,15 @@ fast_task(struct iscsi_conn *conn, const uint8_t *bhs, uint32_t edtl, bool write
 
 	__atomic_store_n(&s->exp_cmd_sn, cmd_sn + 1, __ATOMIC_RELAXED); /* taken */
 	s->in_window++;
+	if (flight)
+		iscsi_flight_put(conn->flight, t, bhs, at, state);
 	return t; /* iscsi_fast_rx() counts it */
 }
 
 /* A write with all of its data, @len bytes at @data. False: nothing was done. */
-static inline bool fast_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data,
-			      uint32_t len)
+static inline __attribute__((always_inline)) bool
+fast_write(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data, uint32_t len,
+	   bool flight, uint32_t at)
 {
 	struct iscsi_task *t;
 
@@ -99,7 +109,7 @@ static inline bool fast_write(struct iscsi_conn *conn, const uint8_t *bhs, const
 	if (unlikely(!len) || unlikely(len != get_be32(bhs + BHS_EDTL)) ||
 	    unlikely(len > conn->fast_write_max))
 		return false;
-	t = fast_task(conn, bhs, len, true);
+	t = fast_task(conn, bhs, len, true, flight, at);
 	if (unlikely(!t))
 		return false;
 	counter_add(&conn->stats.rxdata_octets, len);
@@ -110,6 +120,8 @@ static inline bool fast_write(struct iscsi_conn *conn, const uint8_t *bhs, const
 	if (unlikely(conn->rx_task == t)) {
 		/* There is no place for it yet, or it is not wanted: as rx.c goes on. */
 		t->cmd.imm_data = NULL;
+		if (flight && t->flight != FLIGHT_OTHER)
+			conn->flight->slot->cmd[t->flight - 1].state = FLIGHT_FREE;
 		iscsi_dataout_immediate(t, len);
 		iscsi_sink_copy(conn, 0, data, len);
 		if (likely(conn->rx_task == t))
@@ -118,20 +130,22 @@ static inline bool fast_write(struct iscsi_conn *conn, const uint8_t *bhs, const
 	return true;
 }
 
-uint32_t iscsi_fast_rx(struct iscsi_conn *conn, const uint8_t *buf, uint32_t len)
+/* iscsi_fast_rx() of connections with a flight record, and of those without one. */
+static inline __attribute__((always_inline)) uint32_t fast_rx(struct iscsi_conn *conn,
+							      const uint8_t *buf, uint32_t len,
+							      bool flight)
 {
 	const uint8_t *p = buf, *end = buf + len;
-	uint64_t serial;
+	const uint32_t at = flight ? conn->flight->at : 0;
+	uint64_t serial = conn->sess->next_serial;
 
-	ASSERT_ON_LOOP(conn->loop);
-	if (!conn->fast_max) /* digests, for one */
-		return 0;
-	serial = conn->sess->next_serial;
 	while (end - p >= ISCSI_BHS_LEN) {
 		uint32_t n;
 
 		if (likely(is_fast_read(p))) {
-			struct iscsi_task *t = fast_task(conn, p, get_be32(p + BHS_EDTL), false);
+			struct iscsi_task *t =
+				fast_task(conn, p, get_be32(p + BHS_EDTL), false, flight,
+					  at + (uint32_t)(p - buf) + ISCSI_BHS_LEN);
 
 			if (unlikely(!t))
 				break;
@@ -147,12 +161,33 @@ uint32_t iscsi_fast_rx(struct iscsi_conn *conn, const uint8_t *buf, uint32_t len
 			break;
 		if (end - p - ISCSI_BHS_LEN - n >= ISCSI_BHS_LEN)
 			iscsi_rx_hint(conn, p + ISCSI_BHS_LEN + n, ISCSI_BHS_LEN, 1, true);
-		if (!fast_write(conn, p, p + ISCSI_BHS_LEN, n))
+		if (!fast_write(conn, p, p + ISCSI_BHS_LEN, n, flight,
+				at + (uint32_t)(p - buf) + ISCSI_BHS_LEN + n))
 			break;
 		p += ISCSI_BHS_LEN + n;
+	}
+	if (flight) {
+		conn->flight->at = at + (uint32_t)(p - buf);
+		iscsi_flight_take(conn);
 	}
 	serial = conn->sess->next_serial - serial; /* each took one */
 	metric_add(M_iscsi_commands, serial);
 	counter_add(&conn->stats.cmd_pdus, serial);
 	return (uint32_t)(p - buf);
+}
+
+static __attribute__((noinline)) uint32_t flight_rx(struct iscsi_conn *conn, const uint8_t *buf,
+						    uint32_t len)
+{
+	return fast_rx(conn, buf, len, true);
+}
+
+uint32_t iscsi_fast_rx(struct iscsi_conn *conn, const uint8_t *buf, uint32_t len)
+{
+	ASSERT_ON_LOOP(conn->loop);
+	if (!conn->fast_max) /* digests, for one */
+		return 0;
+	if (unlikely(conn->flight))
+		return flight_rx(conn, buf, len);
+	return fast_rx(conn, buf, len, false);
 }

@@ -18,6 +18,7 @@ void iscsi_transport_register(struct iscsi_transport *tp)
 	BUG_ON(!l);
 	l->tp = tp;
 	tp->scsi_ops = &iscsi_scsi_ops;
+	tp->flight_ops = &iscsi_flight_scsi_ops;
 	list_add_tail(&iscsi_core.transports, &l->link);
 }
 

@@ -14,6 +14,12 @@
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 #define ISCSI_DISCOVERY(max_connections) MIN(MAX((max_connections) / 16, 4u), 256u)
+/* Which TCP connections go on in the next process when this one dies. */
+enum iscsi_keep {
+	ISCSI_KEEP_QUIET, /* of sessions that have nothing under way (quiet.h) */
+	ISCSI_KEEP_ALL,	  /* and others (flight.h) */
+	ISCSI_KEEP_NONE,
+};
 struct iscsi_conf {
 	struct loop *main;
 	const struct topology *topo;
@@ -25,6 +31,7 @@ struct iscsi_conf {
 					 * default ISCSI_DISCOVERY() of that */
 	unsigned nop_interval_s, nop_count; /* defaults of new targets; 0 = off */
 	unsigned data_out_timeout_s; /* the same: write data that is owed */
+	enum iscsi_keep keep;
 };
 /* On the main loop, before anything else here; again only after iscsi_stop(). @conf is copied,
  * its loop and topology must stay. 0 or -errno. */

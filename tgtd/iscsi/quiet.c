@@ -9,6 +9,7 @@
 #include "events/kept.h"
 #include "tgtd/iscsi/carry.h"
 #include "tgtd/iscsi/digest.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/iscsi/quiet.h"
 
 static struct {
@@ -85,6 +86,7 @@ void iscsi_quiet_session(struct iscsi_session *s)
 	s->quiet->version = QUIET_VERSION;
 	s->quiet->changes = 1; /* and none of them recorded */
 	s->nexus.changes = &s->quiet->changes;
+	iscsi_flight_session(s, quiet.spare[quiet.nspare]);
 }
 
 void iscsi_quiet_forget(struct iscsi_session *s)
@@ -92,6 +94,7 @@ void iscsi_quiet_forget(struct iscsi_session *s)
 	ASSERT_ON_MAIN();
 	if (!s->quiet)
 		return;
+	iscsi_flight_forget(s);
 	s->quiet->version = 0;
 	quiet.spare[quiet.nspare++] =
 		(uint32_t)(((uint8_t *)s->quiet - quiet.slots) / QUIET_SLOT);
@@ -151,6 +154,7 @@ void iscsi_quiet_enter(struct iscsi_conn *conn)
 			conn->quiet = &s->quiet->conn[i];
 			conn->quiet->check = 0;
 			conn->quiet->cid = conn->cid;
+			iscsi_flight_enter(conn);
 			return;
 		}
 }
@@ -160,6 +164,7 @@ void iscsi_quiet_leave(struct iscsi_conn *conn)
 	if (!conn->sess)
 		return;
 	iscsi_quiet_changes(conn->sess);
+	iscsi_flight_leave(conn);
 	if (conn->quiet)
 		conn->quiet->check = 0;
 	conn->quiet = NULL;
@@ -232,6 +237,15 @@ static __attribute__((noinline)) bool quiet_record(struct iscsi_session *s)
 	return ok;
 }
 
+void iscsi_quiet_refresh(struct iscsi_conn *conn)
+{
+	struct iscsi_session *s = conn->sess;
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (unlikely(__atomic_load_n(&s->quiet->changes, __ATOMIC_RELAXED) != s->quiet->recorded))
+		(void)quiet_record(s);
+}
+
 /* Of this connection. What others of its session have under way, their own sums tell. */
 static inline bool conn_is_quiet(const struct iscsi_conn *c)
 {
@@ -289,7 +303,7 @@ struct quiet_reading {
 	uint64_t record[QUIET_OUT_MAX / 8];
 };
 
-static bool append(struct quiet_reading *r, size_t n)
+static bool append(struct quiet_reading *r, const void *data, size_t n)
 {
 	if (r->len + n > r->room) {
 		const size_t room = 2 * r->room + n;
@@ -300,22 +314,48 @@ static bool append(struct quiet_reading *r, size_t n)
 		r->out = more;
 		r->room = room;
 	}
-	memcpy(r->out + r->len, r->record, n);
+	memcpy(r->out + r->len, data, n);
 	r->len += n;
 	return true;
+}
+
+/* Of one that was not at rest, and may go on. */
+static bool busy_numbers(struct carry_session *s, struct carry_conn *c)
+{
+	const char *why;
+	const struct flight_taken *f = iscsi_flight_taken_of(s->tsih, &why);
+
+	return f && iscsi_flight_patch(f, s, c);
+}
+
+/* What it had received, and not looked at, behind its only connection. */
+static bool append_unparsed(struct quiet_reading *r, uint32_t tsih)
+{
+	static const uint8_t zero[8];
+	const char *why;
+	const struct flight_taken *f = iscsi_flight_taken_of(tsih, &why);
+	uint32_t len = 0;
+	const uint8_t *bytes = f ? iscsi_flight_unparsed(f, &len) : NULL;
+
+	return !len || (append(r, bytes, len) && append(r, zero, -len & 7u));
 }
 
 static void read_slot(struct quiet_reading *r, size_t got)
 {
 	uint32_t tsih;
 	size_t n;
-	const char *why = quiet_slot_read(r->slot, got, r->record, &n, &tsih);
+	const char *why = quiet_slot_read(r->slot, got, busy_numbers, r->record, &n, &tsih);
 
 	if (why && !*why)
 		return;
-	if (!why && !append(r, n))
+	if (!why && !(append(r, r->record, n) && append_unparsed(r, tsih)))
 		why = "there is no memory for it";
 	if (why) {
+		const char *busy;
+
+		(void)iscsi_flight_taken_of(tsih, &busy);
+		if (busy)
+			why = busy;
 		r->not_quiet++;
 		if (tsih)
 			log_ratelimited(LOG_LVL_WARN, "iscsi: session %u of the process before "

@@ -104,9 +104,20 @@ static bool get_luns(const uint8_t *at, const uint8_t *end, uint8_t *out, uint32
 
 static const char damaged[] = "what was recorded of it is damaged";
 
+static bool get_numbers(quiet_numbers_fn *numbers, struct carry_session *s, uint8_t *at)
+{
+	struct carry_conn c;
+
+	memcpy(&c, at, sizeof(c));
+	if (!numbers(s, &c))
+		return false;
+	memcpy(at, &c, sizeof(c));
+	return true;
+}
+
 /* @r: @slot->len bytes whose checksum is right. */
-static const char *get_session(const struct quiet_slot *slot, const uint8_t *r, uint8_t *out,
-			       size_t *n, uint32_t *tsih)
+static const char *get_session(const struct quiet_slot *slot, const uint8_t *r,
+			       quiet_numbers_fn *numbers, uint8_t *out, size_t *n, uint32_t *tsih)
 {
 	struct carry_session s;
 	size_t conns;
@@ -121,21 +132,26 @@ static const char *get_session(const struct quiet_slot *slot, const uint8_t *r, 
 	    slot->len < sizeof(s) + conns ||
 	    !get_luns(r + sizeof(s) + conns, r + slot->len, out + sizeof(s), s.nluns))
 		return damaged;
+	at = out + sizeof(s) + s.nluns * sizeof(struct carry_lun);
+	memcpy(at, r + sizeof(s), conns);
+	*n = (size_t)(at - out) + conns;
+	if (numbers && s.nconns == 1 && get_numbers(numbers, &s, at)) {
+		memcpy(out, &s, sizeof(s));
+		return NULL;
+	}
 	if (slot->sn != ~slot->not_sn)
 		return "its numbers were about to change, or are damaged";
 	s.exp_cmd_sn = (uint32_t)(slot->sn >> 32);
 	s.max_cmd_sn = (uint32_t)slot->sn;
 	memcpy(out, &s, sizeof(s));
-	at = out + sizeof(s) + s.nluns * sizeof(struct carry_lun);
-	memcpy(at, r + sizeof(s), conns);
-	*n = (size_t)(at - out) + conns;
 	for (; at < out + *n; at += sizeof(struct carry_conn))
 		if (!patch_conn(slot, at))
 			return "a connection was never at rest, or its numbers are damaged";
 	return NULL;
 }
 
-const char *quiet_slot_read(const void *data, size_t len, void *out, size_t *n, uint32_t *tsih)
+const char *quiet_slot_read(const void *data, size_t len, quiet_numbers_fn *numbers, void *out,
+			    size_t *n, uint32_t *tsih)
 {
 	const uint8_t *record = (const uint8_t *)data + sizeof(struct quiet_slot);
 	struct quiet_slot slot;
@@ -154,5 +170,5 @@ const char *quiet_slot_read(const void *data, size_t len, void *out, size_t *n, 
 	if (slot.len > QUIET_RECORD_MAX || slot.len > len - sizeof(slot) ||
 	    quiet_crc(record, slot.len, slot.recorded) != slot.crc)
 		return damaged;
-	return get_session(&slot, record, out, n, tsih);
+	return get_session(&slot, record, numbers, out, n, tsih);
 }

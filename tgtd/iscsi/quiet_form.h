@@ -60,12 +60,15 @@ uint32_t quiet_crc(const void *record, uint32_t len, uint32_t recorded);
 /* Writes a logical unit to @at, where there are @room bytes. How many it took; 0: too few. */
 size_t quiet_put_lun(uint8_t *at, size_t room, const struct scsi_carried_lun *l);
 
+/* The numbers of a session that was not at rest, from elsewhere (flight.h), to @s and its only
+ * connection @c. False: there are none. */
+typedef bool quiet_numbers_fn(struct carry_session *s, struct carry_conn *c);
 /*
  * Of @len bytes of a slot, which nobody writes any more, the session as carry_form.h has it, to
  * @out (QUIET_OUT_MAX bytes): *@n bytes; *@tsih. The sums that its sockets must have are in it.
- * NULL; or why there is none: "" nobody has the slot.
+ * NULL; or why there is none: "" nobody has the slot. @numbers, which may be NULL, is asked first.
  */
-const char *quiet_slot_read(const void *slot, size_t len, void *out, size_t *n, uint32_t *tsih)
-	must_check;
+const char *quiet_slot_read(const void *slot, size_t len, quiet_numbers_fn *numbers, void *out,
+			    size_t *n, uint32_t *tsih) must_check;
 
 #endif

@@ -170,12 +170,20 @@ void iscsi_data_done(struct iscsi_pdu *pdu)
 	}
 }
 
+/* So much of it the initiator has from the process before (flight.h). */
+static inline uint32_t sent_before(const struct iscsi_task *t, const struct scsi_seg *seg)
+{
+	return likely(t->sent_off <= seg->off) ?
+		       0 :
+		       (uint32_t)MIN((uint64_t)seg->len, t->sent_off - seg->off);
+}
+
 static void send_data(struct iscsi_task *t, struct scsi_seg *seg, uint8_t flags)
 {
 	struct iscsi_pdu *p = &t->data[seg - t->cmd.seg];
 
 	p->flags = flags;
-	p->seg_off = 0;
+	p->seg_off = sent_before(t, seg);
 	p->seg_end = seg->len;
 	t->pdus_out++;
 	counter_add(&t->conn->stats.txdata_octets, seg->len);
@@ -191,7 +199,7 @@ void iscsi_op_send(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	struct iscsi_task *t = iscsi_task_of(cmd);
 
 	ASSERT_ON_LOOP(t->conn->loop);
-	if (unlikely(t->conn->failed || !seg->len)) {
+	if (unlikely(t->conn->failed || sent_before(t, seg) == seg->len)) {
 		t->pdus_out++; /* keeps the task */
 		scsi_seg_sent(seg);
 		t->pdus_out--;
@@ -274,14 +282,14 @@ static void response_respond(struct iscsi_task *t)
 
 	t->state = TASK_RESPONDING;
 	residual(t);
-	if (likely(tail && tail->len && t->conn->collapse && !c->dir_out &&
+	if (likely(tail && sent_before(t, tail) < tail->len && t->conn->collapse && !c->dir_out &&
 		   (c->status == SAM_GOOD || c->status == SAM_CONDITION_MET))) {
 		send_data(t, tail, PDU_F_LAST | PDU_F_STATUS | PDU_F_STAT_SN);
 		return;
 	}
 	t->pdus_out++; /* keeps the task */
 	if (tail) {
-		if (tail->len)
+		if (sent_before(t, tail) < tail->len)
 			send_data(t, tail, PDU_F_LAST);
 		else
 			scsi_seg_sent(tail);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/scsi/timing.h"
 
 /* ---- SCSI Command (RFC 7143 11.3) ------------------------------------------------------------ */
@@ -189,6 +190,8 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	}
 	c = &t->cmd;
 	iscsi_session_task_add(s, t);
+	if (unlikely(conn->flight))
+		iscsi_flight_command(conn, t, bhs, !bhs_immediate(bhs) && !order && !ahs_len);
 	if (c->dir_out)
 		iscsi_dataout_init(t, dlen, !(flags & BHS_FINAL));
 	if (unlikely(dlen && conn->params.data_digest && conn->params.error_recovery_level)) {
@@ -221,6 +224,43 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 	 * if both had come in order. */
 	else if (!dlen)
 		iscsi_session_run_held(s);
+}
+
+void iscsi_rx_again(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data, uint32_t off,
+		    uint32_t data_sn, uint32_t burst)
+{
+	const struct iscsi_ahs x = { .cdb_rest = NULL };
+	struct iscsi_task *t = iscsi_task_get(conn);
+
+	ASSERT_ON_LOOP(conn->loop);
+	if (!t) {
+		iscsi_conn_fail(conn, "out of memory");
+		return;
+	}
+	conn->rx_len = data ? bhs_data_len(bhs) : 0;
+	if (!fill_in(t, bhs, &x))
+		BUG("a CDB of sixteen bytes");
+	iscsi_session_task_add(conn->sess, t);
+	if (conn->flight)
+		iscsi_flight_again(conn, t, bhs, off, data_sn, burst);
+	t->sent_off = off;
+	t->resending = off != 0; /* not by the fast path */
+	t->data_sn = data_sn;
+	if (burst < t->burst_left)
+		t->burst_left -= burst;
+	t->in_window = true;
+	conn->sess->in_window++;
+	if (data) {
+		iscsi_dataout_init(t, conn->rx_len, false);
+		conn->rx_task = t; /* it cannot end before its data has come */
+	}
+	command_start(t);
+	if (!data || conn->rx_task != t)
+		return;
+	iscsi_dataout_immediate(t, conn->rx_len);
+	iscsi_sink_copy(conn, 0, data, conn->rx_len);
+	if (conn->rx_task == t)
+		iscsi_dataout_end(t, true);
 }
 
 /* ---- Data-Out (11.7) ------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * transport. On the session's loop.
  */
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 
 static bool on_lu(struct iscsi_task *t, const void *key)
 {
@@ -35,6 +36,22 @@ const struct scsi_transport_ops iscsi_scsi_ops = {
 	.fetch = iscsi_dataout_fetch,
 	.send = iscsi_op_send,
 	.complete = iscsi_op_complete,
+	.fence = op_fence,
+	.abort_all = op_abort_all,
+	.drop = op_drop,
+};
+
+static void flight_complete(struct scsi_cmd *cmd)
+{
+	iscsi_flight_completes(iscsi_task_of(cmd));
+	iscsi_op_complete(cmd);
+}
+
+const struct scsi_transport_ops iscsi_flight_scsi_ops = {
+	.name = "iscsi",
+	.fetch = iscsi_dataout_fetch,
+	.send = iscsi_op_send,
+	.complete = flight_complete,
 	.fence = op_fence,
 	.abort_all = op_abort_all,
 	.drop = op_drop,

@@ -225,7 +225,7 @@ int iscsi_session_attach(struct iscsi_session *s, struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(s->loop);
 	n->target = s->target;
 	n->loop = s->loop;
-	n->ops = conn->tp->scsi_ops;
+	n->ops = conn->flight ? conn->tp->flight_ops : conn->tp->scsi_ops;
 	n->host = s;
 	snprintf(n->iqn, sizeof(n->iqn), "%s", s->initiator);
 	/* RFC 7143 4.2.7.1: initiator port name = iSCSI name + ",i," + ISID */

@@ -45,6 +45,7 @@ enum iscsi_session_event {
 };
 
 struct quiet_slot;
+struct iscsi_flight;
 
 struct iscsi_session {
 	/* ---- the loop's ---- */
@@ -71,6 +72,8 @@ struct iscsi_session {
 	struct iscsi_fence fence;
 	uint64_t next_serial;	/* of tasks */
 	struct quiet_slot *quiet; /* quiet.h; NULL: it ends with this process. Fixed, main's */
+	struct iscsi_flight *flight; /* flight.h; NULL: what it does ends with this process */
+	bool flight_used;	/* a connection has had it */
 	uint64_t quiet_next_ns;	/* before, it is not recorded again */
 	bool carrying;		/* it is being brought to rest, for another process (carry.c) */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/scsi/timing.h"
 
 __thread struct iscsi_task *iscsi_task_cache_; /* task_cache.c */
@@ -23,6 +24,9 @@ void iscsi_task_end(struct iscsi_task *t)
 		conn->sink.kind = SINK_DISCARD;
 	}
 	iscsi_session_task_del(s, t);
+	if (unlikely(t->flight))
+		iscsi_flight_release(conn, t);
+	t->sent_off = 0;
 	if (t->cmd.dir_out)
 		iscsi_dataout_fini(t);
 	if (t->started)

@@ -60,7 +60,7 @@ struct iscsi_sent {
 	bool reply_full : 1;   /* answer TASK SET FULL instead of staying silent */\
 	bool crc_error : 1;    /* a Data-Out was lost for good: CHECK CONDITION */ \
 	bool has_cdb_long : 1; /* ->cdb_long */                                    \
-	bool resending : 1;    /* ErrorRecoveryLevel 1 */                          \
+	bool resending : 1;    /* ErrorRecoveryLevel 1, or ->sent_off */                  \
 	bool silent : 1;       /* its initiator ended it: no response from then on */ \
 	bool fenced : 1;       /* its response is (RFC 7143 4.2.2.3) */           \
 	bool resegment : 1;    /* level 1: a R-Data SNACK waits for its PDUs */
@@ -94,6 +94,8 @@ struct iscsi_task {
 				  * both are cleared as one */
 	uint32_t edtl;
 	uint16_t lost_asc; /* with crc_error: ASC and ASCQ */
+	uint16_t flight;   /* flight.h: its number there; 0 none */
+	uint32_t sent_off; /* so many bytes of its Data-In the process before has sent */
 	struct iscsi_pending pending;
 	struct iscsi_dataout out;
 	struct iscsi_pdu data[SCSI_CMD_SEGS]; /* Data-In of cmd.seg[i] */

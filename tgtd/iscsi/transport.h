@@ -86,7 +86,8 @@ struct iscsi_pdu {
 struct iscsi_transport {
 	const char *name; /* "tcp", "iser" */
 	bool iser;
-	const struct scsi_transport_ops *scsi_ops; /* filled in by iscsi_transport_register() */
+	/* Filled in by iscsi_transport_register(); the second is for conn->flight. */
+	const struct scsi_transport_ops *scsi_ops, *flight_ops;
 
 	/* Main loop. */
 	/* Listens on @addr for portal group @tpgt; *portal is the transport's handle. 0 or -errno.
@@ -154,6 +155,9 @@ struct iscsi_transport {
 	struct iscsi_conn *(*adopt)(struct loop *main, int fd, const struct sockaddr_storage *peer,
 				    const struct sockaddr_storage *local, uint16_t tpgt,
 				    const uint8_t *bytes, uint32_t len);
+	/* Main, after ->adopt: @len bytes, heap memory that it owns, are sent before anything
+	 * else. */
+	void (*owes)(struct iscsi_conn *conn, uint8_t *bytes, uint32_t len);
 	/* See above. @flush: what is queued should still leave (logout response, reject), within
 	 * the transport's own deadline; otherwise at once. */
 	void (*close)(struct iscsi_conn *conn, bool flush);
@@ -209,6 +213,8 @@ bool iscsi_rx_end(struct iscsi_conn *conn, bool digest_ok) must_check;
 /* conn->quiet is there, and @conn at a PDU's border both ways: nothing is unparsed, queued or being
  * sent. So many bytes were taken from, and given to, its socket since it was connected. */
 void iscsi_quiet_point(struct iscsi_conn *conn, uint64_t received, uint64_t sent);
+/* conn->flight is there: what is recorded of the session holds again (quiet.c). */
+void iscsi_quiet_refresh(struct iscsi_conn *conn);
 /* A PDU that will be begun later has @bhs: what it acknowledges is so already. */
 void iscsi_rx_peeked(struct iscsi_conn *conn, const uint8_t *bhs);
 /* @len bytes at @off of the data segment go where the sink says. */

@@ -109,7 +109,8 @@ static void count_node(const struct tcp_tx_batch *b, ssize_t n)
 ssize_t tcp_tx_call(struct tcp_conn *tc)
 {
 	struct tcp_tx_batch *b = tc->batch;
-	struct msghdr msg = { .msg_iov = b->iov + b->pos, .msg_iovlen = b->n - b->pos };
+	struct msghdr msg = { .msg_iov = b->log.iov + b->pos,
+			      .msg_iovlen = b->log.n - b->pos };
 	ssize_t n;
 
 	metric_inc(M_tcp_tx_calls);

@@ -20,6 +20,18 @@ static __thread struct {
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+static void rx_free(struct tcp_rx_buf *b)
+{
+	if (!iscsi_flight_room_back(FLIGHT_RX, b))
+		free(b);
+}
+
+static void tx_free(struct tcp_tx_batch *b)
+{
+	if (!iscsi_flight_room_back(FLIGHT_TX, b))
+		free(b);
+}
+
 static void thread_end(void *unused)
 {
 	(void)unused;
@@ -27,13 +39,13 @@ static void thread_end(void *unused)
 		struct tcp_rx_buf *b = cache.rx;
 
 		cache.rx = b->next;
-		free(b);
+		rx_free(b);
 	}
 	while (cache.tx) {
 		struct tcp_tx_batch *b = cache.tx;
 
 		cache.tx = b->next;
-		free(b);
+		tx_free(b);
 	}
 	cache.nrx = cache.ntx = 0;
 	cache.registered = false;
@@ -44,7 +56,8 @@ static void make_key(void)
 	BUG_ON(pthread_key_create(&key, thread_end));
 }
 
-static void *fresh(size_t size)
+/* Where it outlives the process, if there is such memory. */
+static void *fresh(enum flight_room kind, size_t size)
 {
 	void *p;
 
@@ -53,7 +66,8 @@ static void *fresh(size_t size)
 		pthread_setspecific(key, &cache);
 		cache.registered = true;
 	}
-	return posix_memalign(&p, 4096, size) ? NULL : p;
+	p = iscsi_flight_room(kind);
+	return p || !posix_memalign(&p, 4096, size) ? p : NULL;
 }
 
 struct tcp_rx_buf *tcp_rx_buf_get(void)
@@ -61,7 +75,7 @@ struct tcp_rx_buf *tcp_rx_buf_get(void)
 	struct tcp_rx_buf *b = cache.rx;
 
 	if (!b)
-		return fresh(sizeof(*b));
+		return fresh(FLIGHT_RX, sizeof(*b));
 	cache.rx = b->next;
 	cache.nrx--;
 	return b;
@@ -70,7 +84,7 @@ struct tcp_rx_buf *tcp_rx_buf_get(void)
 void tcp_rx_buf_put(struct tcp_rx_buf *b)
 {
 	if (cache.nrx >= KEEP || !cache.registered) {
-		free(b);
+		rx_free(b);
 		return;
 	}
 	b->next = cache.rx;
@@ -86,20 +100,22 @@ struct tcp_tx_batch *tcp_tx_batch_get(void)
 		cache.tx = b->next;
 		cache.ntx--;
 	} else {
-		b = fresh(sizeof(*b));
+		b = fresh(FLIGHT_TX, sizeof(*b));
 		if (!b)
 			return NULL;
 	}
 	list_init(&b->pdus);
-	b->n = b->pos = b->nheaders = 0;
+	b->log.total = b->log.moving = 0;
+	b->log.n = b->pos = b->log.nheaders = 0;
 	b->bytes = 0;
+	b->own = NULL;
 	return b;
 }
 
 void tcp_tx_batch_put(struct tcp_tx_batch *b)
 {
 	if (cache.ntx >= KEEP || !cache.registered) {
-		free(b);
+		tx_free(b);
 		return;
 	}
 	b->next = cache.tx;

@@ -7,12 +7,14 @@
 #include "events/log.h"
 #include "events/metrics.h"
 #include "tgtd/iscsi/conn.h"
+#include "tgtd/iscsi/flight.h"
 #include "tgtd/iscsi/transport.h"
+#include "tgtd/tcp/tcp.h"
 
-#define TCP_RX_BUF (256 * 1024)	 /* bytes asked of one receive call */
+#define TCP_RX_BUF FLIGHT_RX_BYTES /* asked of one receive call */
 #define TCP_RX_STASH 96		 /* a piece of a header that may wait without a whole buffer */
-#define TCP_TX_IOVS 512		 /* of one send call; well below IOV_MAX */
-#define TCP_TX_HEADERS 192	 /* Data-In PDUs in it */
+#define TCP_TX_IOVS FLIGHT_IOVS
+#define TCP_TX_HEADERS FLIGHT_HEADERS
 #define TCP_TX_BYTES (4u << 20)	 /* about so much payload in it */
 #define TCP_TX_DEADLINE_S 60	 /* a peer that takes nothing for so long is gone */
 #define TCP_LINGER_MS 1000	 /* for a last response to be read before the socket closes */
@@ -21,27 +23,22 @@ enum tcp_rx_state { RX_HEADER, RX_DATA, RX_TRAILER };
 
 /* A receive buffer. Only connections with bytes in flight have one: see bufpool.c. */
 struct tcp_rx_buf {
-	struct tcp_rx_buf *next;
 	uint8_t data[TCP_RX_BUF];
+	struct tcp_rx_buf *next;
 };
-
-struct tcp_header {
-	uint8_t bhs[ISCSI_BHS_LEN];
-	uint8_t digest[4];
-};
+static_assert(sizeof(struct tcp_rx_buf) <= FLIGHT_RX_ROOM, "it may outlive the process");
 
 /* A send under way: everything that sendmsg() points to and that has no other home. */
 struct tcp_tx_batch {
+	struct flight_log log; /* all of it but PDUs' own headers, and what iovecs point to */
 	struct tcp_tx_batch *next;
 	struct list pdus; /* complete in this batch, in order */
-	unsigned n, pos;  /* iovecs in all, first not (fully) sent */
-	unsigned nheaders;
+	unsigned pos;	  /* first iovec not (fully) sent */
 	int node;	  /* that has its large payload, where workers send; else -1 */
 	uint64_t bytes;	  /* left to send */
-	struct iovec iov[TCP_TX_IOVS];
-	struct tcp_header header[TCP_TX_HEADERS];
-	uint8_t trailer[TCP_TX_HEADERS][8]; /* padding, data digest */
+	uint8_t *own;	  /* heap memory of its only iovec: what the process before owed */
 };
+static_assert(sizeof(struct tcp_tx_batch) <= FLIGHT_TX_ROOM, "it may outlive the process");
 
 struct tcp_conn {
 	struct iscsi_conn conn;
@@ -100,6 +97,24 @@ static inline struct tcp_conn *tcp_of(struct iscsi_conn *conn)
 	return container_of(conn, struct tcp_conn, conn);
 }
 
+/* Where the buffer is, and what of the stream is in it: the last ->tail bytes that came. */
+static inline void tcp_flight_placed(struct tcp_conn *tc)
+{
+	struct flight_slot *slot = tc->conn.flight->slot;
+
+	slot->rx_base = tc->rx_progress - tc->tail;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	slot->rx_buf = iscsi_flight_offset(tc->buf->data);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* It is about to move, or to go. */
+static inline void tcp_flight_moves(struct tcp_conn *tc)
+{
+	tc->conn.flight->slot->rx_buf = 0;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 /* bufpool.c: buffers of this thread. NULL: out of memory. */
 struct tcp_rx_buf *tcp_rx_buf_get(void);
 void tcp_rx_buf_put(struct tcp_rx_buf *b);
@@ -121,6 +136,10 @@ uint32_t tcp_pdu_len(const struct tcp_conn *tc, const uint8_t *p);
 void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu);
 void tcp_tx_init(struct tcp_conn *tc);
 void tcp_tx_ready(struct tcp_conn *tc);
+/* conn->flight is there: what is queued to be sent first is known to it. */
+void tcp_tx_flight(struct tcp_conn *tc);
+/* As iscsi_transport.owes. */
+void tcp_owes(struct iscsi_conn *conn, uint8_t *bytes, uint32_t len);
 /* Gives everything back unsent. */
 void tcp_tx_drop(struct tcp_conn *tc);
 
@@ -143,7 +162,6 @@ void tcp_update_events(struct tcp_conn *tc);
 bool tcp_pause(struct iscsi_conn *conn);
 void tcp_peek(struct iscsi_conn *conn);
 int tcp_leave(struct iscsi_conn *conn, const uint8_t **bytes, uint32_t *len);
-bool tcp_count(int fd, uint64_t *received, uint64_t *sent);
 void tcp_reset(int fd);
 bool tcp_fits(int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local);
 /* What the process before had received and not parsed. False: no memory, or too long. */

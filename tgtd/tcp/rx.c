@@ -38,6 +38,8 @@ void tcp_rx_fini(struct tcp_conn *tc)
 {
 	loop_undefer(&tc->parse_later);
 	if (tc->buf) {
+		if (tc->conn.flight)
+			tcp_flight_moves(tc);
 		tcp_rx_buf_put(tc->buf);
 		tc->buf = NULL;
 	}
@@ -58,7 +60,21 @@ static bool take_buffer(struct tcp_conn *tc)
 	tc->head = 0;
 	tc->tail = tc->stash_len;
 	tc->stash_len = 0;
+	if (unlikely(tc->conn.flight))
+		tcp_flight_placed(tc);
 	return true;
+}
+
+/* What is left moves to where the buffer begins. */
+static void move_down(struct tcp_conn *tc)
+{
+	if (unlikely(tc->conn.flight))
+		tcp_flight_moves(tc);
+	memmove(tc->buf->data, tc->buf->data + tc->head, tc->tail - tc->head);
+	tc->tail -= tc->head;
+	tc->head = 0;
+	if (unlikely(tc->conn.flight))
+		tcp_flight_placed(tc);
 }
 
 /* The rest of the bytes is the beginning of a header at most: keep it, give the buffer back. */
@@ -68,16 +84,17 @@ void tcp_rx_rest(struct tcp_conn *tc)
 
 	if (!tc->buf)
 		return;
-	if (left <= TCP_RX_STASH) {
+	/* With a flight record what is there stays where the next process finds it. */
+	if (left <= (unlikely(tc->conn.flight) ? 0 : TCP_RX_STASH)) {
+		if (unlikely(tc->conn.flight))
+			tcp_flight_moves(tc);
 		memcpy(tc->stash, tc->buf->data + tc->head, left);
 		tc->stash_len = (uint8_t)left;
 		tcp_rx_buf_put(tc->buf);
 		tc->buf = NULL;
 		tc->head = tc->tail = 0;
 	} else if (tc->head) {
-		memmove(tc->buf->data, tc->buf->data + tc->head, left);
-		tc->head = 0;
-		tc->tail = left;
+		move_down(tc);
 	}
 }
 
@@ -91,6 +108,28 @@ static void hint_next(struct tcp_conn *tc, const uint8_t *p)
 {
 	if (p + ISCSI_BHS_LEN <= tc->buf->data + tc->tail)
 		iscsi_rx_hint(&tc->conn, p, ISCSI_BHS_LEN, 1, true);
+}
+
+static inline uint32_t pdu_len(const struct tcp_conn *tc, const uint8_t *p)
+{
+	uint32_t data = bhs_data_len(p);
+
+	return ISCSI_BHS_LEN + bhs_ahs_len(p) + (tc->header_digest ? 4 : 0) + data + pdu_pad(data) +
+	       (tc->data_digest && data ? 4 : 0);
+}
+
+/* A command with a flight record is begun when all of it has come, if it is not long: so it is not
+ * under way while its data is. False: it is begun now, and ends at flight->at. */
+#define FLIGHT_WHOLE KiB(128)
+static __attribute__((noinline)) bool flight_waits(struct tcp_conn *tc, const uint8_t *p,
+						   uint32_t have)
+{
+	const uint32_t len = pdu_len(tc, p);
+
+	if (have < len && len <= FLIGHT_WHOLE && bhs_opcode(p) == ISCSI_SCSI_CMD)
+		return true;
+	tc->conn.flight->at += len;
+	return false;
 }
 
 static bool parse_header(struct tcp_conn *tc)
@@ -110,6 +149,8 @@ static bool parse_header(struct tcp_conn *tc)
 		iscsi_rx_header_digest_error(conn);
 		return false;
 	}
+	if (unlikely(conn->flight) && flight_waits(tc, p, have))
+		return false;
 	tc->data_len = bhs_data_len(p);
 	if (unlikely(tc->data_len > iscsi_rx_max_data(conn))) {
 		iscsi_conn_fail(conn, "data segment longer than MaxRecvDataSegmentLength");
@@ -125,8 +166,11 @@ static bool parse_header(struct tcp_conn *tc)
 		__builtin_prefetch(tc->buf->data + tc->head);
 	if (unlikely(!iscsi_rx_begin(conn, p, p + ISCSI_BHS_LEN, ahs)))
 		return false;
-	if (likely(!tc->data_len && !iscsi_rx_open(conn)))
+	if (likely(!tc->data_len && !iscsi_rx_open(conn))) {
+		if (unlikely(conn->flight))
+			iscsi_flight_take(conn);
 		return !conn->rx_stopped; /* that was all of it: the next header */
+	}
 	tc->rx_state = tc->data_len ? RX_DATA : RX_TRAILER;
 	return true;
 }
@@ -166,15 +210,11 @@ static bool parse_trailer(struct tcp_conn *tc)
 		tc->head += len;
 	}
 	tc->rx_state = RX_HEADER;
-	return iscsi_rx_end(&tc->conn, ok) && !tc->conn.rx_stopped;
-}
-
-static inline uint32_t pdu_len(const struct tcp_conn *tc, const uint8_t *p)
-{
-	uint32_t data = bhs_data_len(p);
-
-	return ISCSI_BHS_LEN + bhs_ahs_len(p) + (tc->header_digest ? 4 : 0) + data + pdu_pad(data) +
-	       (tc->data_digest && data ? 4 : 0);
+	if (!iscsi_rx_end(&tc->conn, ok))
+		return false;
+	if (unlikely(tc->conn.flight))
+		iscsi_flight_take(&tc->conn);
+	return !tc->conn.rx_stopped;
 }
 
 /* A batch of commands lies there: their look-ups in memory may overlap.
@@ -207,6 +247,8 @@ static inline bool parse_fast(struct tcp_conn *tc)
 {
 	if (!tc->data_digest)
 		tc->data_len = 0; /* see LONG_SEGMENT */
+	if (unlikely(tc->conn.flight))
+		tc->conn.flight->at = (uint32_t)(tc->rx_progress - (tc->tail - tc->head));
 	if (likely(tc->tail - tc->head >= ISCSI_BHS_LEN))
 		tc->head += iscsi_fast_rx(&tc->conn, tc->buf->data + tc->head, tc->tail - tc->head);
 	return likely(!tc->conn.rx_stopped && !tc->conn.failed);
@@ -308,6 +350,8 @@ static void rx_rounds(struct tcp_conn *tc)
 			return;
 		if (tc->head == tc->tail) {
 			tc->head = tc->tail = 0;
+			if (unlikely(conn->flight))
+				tcp_flight_placed(tc);
 			if (tc->rx_state == RX_DATA && tc->data_len - tc->data_got >= DIRECT_MIN)
 				niov = sink_iovs(tc, iov, DIRECT_IOVS - 1, &direct);
 		}
@@ -342,6 +386,8 @@ static void rx_rounds(struct tcp_conn *tc)
 		conn->last_rx_ns = loop_now(conn->loop);
 		metric_add(M_tcp_rx_bytes, (uint64_t)n);
 		received(tc, iov, direct, (uint32_t)n);
+		if (unlikely(conn->flight) && direct)
+			tcp_flight_placed(tc);
 		rx_parse(tc);
 		if (conn->failed)
 			return;
@@ -351,11 +397,8 @@ static void rx_rounds(struct tcp_conn *tc)
 		}
 		if ((uint64_t)n < (uint64_t)direct + space)
 			break; /* that was all there was */
-		if (tc->head && tc->head < tc->tail) {
-			memmove(tc->buf->data, tc->buf->data + tc->head, tc->tail - tc->head);
-			tc->tail -= tc->head;
-			tc->head = 0;
-		}
+		if (tc->head && tc->head < tc->tail)
+			move_down(tc);
 	}
 	tcp_rx_rest(tc);
 	tcp_quiet(tc);
@@ -387,11 +430,8 @@ bool tcp_rx_more(struct tcp_conn *tc)
 
 	if (!take_buffer(tc))
 		return false;
-	if (tc->head) {
-		memmove(tc->buf->data, tc->buf->data + tc->head, tc->tail - tc->head);
-		tc->tail -= tc->head;
-		tc->head = 0;
-	}
+	if (tc->head)
+		move_down(tc);
 	if (tc->tail == TCP_RX_BUF)
 		return true;
 	n = recv(tc->lfd.fd, tc->buf->data + tc->tail, TCP_RX_BUF - tc->tail, 0);

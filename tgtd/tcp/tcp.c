@@ -131,6 +131,17 @@ static void tcp_detach(struct iscsi_conn *conn)
 	loop_fd_del(&tc->lfd);
 }
 
+static void flight_begins(struct tcp_conn *tc)
+{
+	const uint32_t left = tc->buf ? tc->tail - tc->head : tc->stash_len;
+
+	if (tc->buf)
+		tcp_flight_placed(tc);
+	if (tc->batch)
+		tcp_tx_flight(tc);
+	iscsi_flight_begin(&tc->conn, tc->rx_progress - left, tc->tx_progress);
+}
+
 static void tcp_attach(struct iscsi_conn *conn)
 {
 	struct tcp_conn *tc = tcp_of(conn);
@@ -139,6 +150,10 @@ static void tcp_attach(struct iscsi_conn *conn)
 	ASSERT_ON_LOOP(conn->loop);
 	tc->header_digest = conn->params.header_digest;
 	tc->data_digest = conn->params.data_digest;
+	if (conn->flight)
+		flight_begins(tc);
+	if (tc->batch)
+		loop_defer(conn->loop, &tc->flush); /* what the process before owed */
 	tc->lfd.events = conn->failed || conn->rx_stopped ? 0 : EPOLLIN;
 	rc = loop_fd_add(conn->loop, &tc->lfd);
 	if (rc)
@@ -206,6 +221,7 @@ static struct iscsi_transport tcp_transport = {
 	.fits = tcp_fits,
 	.reset = tcp_reset,
 	.adopt = tcp_adopt,
+	.owes = tcp_owes,
 	.close = tcp_close,
 };
 

@@ -21,4 +21,7 @@ void tcp_send_by_workers(struct loop *const *workers, unsigned nnodes, unsigned 
 int tcp_conn_start(struct loop *main, int fd, const struct sockaddr_storage *peer,
 		   const struct sockaddr_storage *local, unsigned short tpgt);
 
+/* As iscsi_transport.count: of any descriptor. Any thread. */
+bool tcp_count(int fd, uint64_t *received, uint64_t *sent);
+
 #endif

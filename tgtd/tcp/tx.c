@@ -57,9 +57,26 @@ void tcp_send(struct iscsi_conn *conn, struct iscsi_pdu *pdu)
 
 static inline void tx_add(struct tcp_tx_batch *b, const void *p, size_t len)
 {
-	ASSERT(b->n < TCP_TX_IOVS && len);
-	b->iov[b->n++] = (struct iovec){ (void *)(uintptr_t)p, len };
+	ASSERT(b->log.n < TCP_TX_IOVS && len);
+	b->log.iov[b->log.n++] = (struct iovec){ (void *)(uintptr_t)p, len };
 	b->bytes += len;
+}
+
+/* The command that it belongs to, in the flight record. */
+static inline uint16_t command_of(const struct iscsi_pdu *pdu)
+{
+	return pdu->task && pdu->task->flight != FLIGHT_OTHER ? pdu->task->flight : 0;
+}
+
+/* Its header as it is now, where the next process finds it. */
+static const uint8_t *log_header(struct tcp_tx_batch *b, const struct iscsi_pdu *pdu)
+{
+	struct flight_header *h = &b->log.header[b->log.nheaders];
+
+	memcpy(h->bhs, pdu->bhs, sizeof(h->bhs));
+	memcpy(h->digest, pdu->bhs_digest, sizeof(h->digest));
+	b->log.cmd[b->log.nheaders++] = command_of(pdu);
+	return h->bhs;
 }
 
 static void build_control(struct tcp_conn *tc, struct tcp_tx_batch *b, struct iscsi_pdu *pdu)
@@ -69,7 +86,10 @@ static void build_control(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 	iscsi_pdu_stamp(&tc->conn, pdu, pdu->bhs);
 	if (tc->header_digest)
 		digest_put(pdu->bhs_digest, digest_update(DIGEST_INIT, pdu->bhs, ISCSI_BHS_LEN));
-	tx_add(b, pdu->bhs, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
+	if (unlikely(tc->conn.flight))
+		tx_add(b, log_header(b, pdu), ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
+	else
+		tx_add(b, pdu->bhs, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
 	if (!pdu->data_len)
 		return;
 	tx_add(b, pdu->data, pdu->data_len);
@@ -108,27 +128,29 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
 		pdu->tp_word[0] = pdu->tp_word[1] = 0;
 	while (pdu->seg_off < pdu->seg_end) {
 		uint32_t len, left, pad, crc = DIGEST_INIT, max;
-		struct tcp_header *h;
+		struct flight_header *h;
 		uint8_t *trailer;
 
-		if (b->nheaders == TCP_TX_HEADERS || b->n + 3 > TCP_TX_IOVS ||
+		if (b->log.nheaders == TCP_TX_HEADERS || b->log.n + 3 > TCP_TX_IOVS ||
 		    b->bytes >= TCP_TX_BYTES)
 			return false;
-		h = &b->header[b->nheaders];
-		trailer = b->trailer[b->nheaders];
+		h = &b->log.header[b->log.nheaders];
+		trailer = b->log.trailer[b->log.nheaders];
 		max = left = pdu->seg_end - pdu->seg_off;
 		if (f->v[pdu->tp_word[0]].len - pdu->tp_word[1] < left) {
-			max = reach(pdu, TCP_TX_IOVS - b->n - 2);
+			max = reach(pdu, TCP_TX_IOVS - b->log.n - 2);
 			/* Rather a whole PDU in the next batch than a scrap in this one. */
-			if (max < 16384 && max < left && b->n)
+			if (max < 16384 && max < left && b->log.n)
 				return false;
 		}
 		len = left = iscsi_datain_header(&tc->conn, pdu, h->bhs, max);
 		if (unlikely(!len)) {
-			ASSERT(b->n);
+			ASSERT(b->log.n);
 			return false;
 		}
-		b->nheaders++;
+		if (unlikely(tc->conn.flight))
+			b->log.cmd[b->log.nheaders] = command_of(pdu);
+		b->log.nheaders++;
 		if (tc->header_digest)
 			digest_put(h->digest, digest_update(DIGEST_INIT, h->bhs, ISCSI_BHS_LEN));
 		tx_add(b, h, ISCSI_BHS_LEN + (tc->header_digest ? 4 : 0));
@@ -161,12 +183,14 @@ static bool build_data_in(struct tcp_conn *tc, struct tcp_tx_batch *b, struct is
  * The answers to ordinary commands at the head of the queue, from @at on: each one PDU, with one
  * piece of memory or none, without digests. Returns the first that is not in the batch.
  */
-static struct list *build_fast(struct tcp_conn *tc, struct tcp_tx_batch *b, struct list *at)
+static inline __attribute__((always_inline)) struct list *
+build_fast(struct tcp_conn *tc, struct tcp_tx_batch *b, struct list *at, bool flight)
 {
-	uint32_t room = MIN(TCP_TX_HEADERS - b->nheaders, (TCP_TX_IOVS - b->n) / 2),
+	uint32_t room = MIN(TCP_TX_HEADERS - b->log.nheaders, (TCP_TX_IOVS - b->log.n) / 2),
 		 max = tc->conn.fast_max;
-	struct tcp_header *first = &b->header[b->nheaders], *h = first, *last = first + room;
-	struct iovec *v = &b->iov[b->n];
+	struct flight_header *first = &b->log.header[b->log.nheaders], *h = first,
+			     *last = first + room;
+	struct iovec *v = &b->log.iov[b->log.n];
 	struct iscsi_fast_batch eb;
 	uint64_t bytes = b->bytes;
 
@@ -180,6 +204,8 @@ static struct list *build_fast(struct tcp_conn *tc, struct tcp_tx_batch *b, stru
 			break;
 		v->iov_base = h;
 		v->iov_len = ISCSI_BHS_LEN;
+		if (flight)
+			b->log.cmd[h - b->log.header] = command_of(pdu);
 		if (!len) { /* a response */
 			if (unlikely(!iscsi_fast_header(&eb, pdu, false, h->bhs)))
 				break;
@@ -199,8 +225,8 @@ static struct list *build_fast(struct tcp_conn *tc, struct tcp_tx_batch *b, stru
 		bytes += ISCSI_BHS_LEN + len;
 	}
 	iscsi_fast_batch_end(&eb, &tc->conn, (uint32_t)(h - first));
-	b->nheaders += (unsigned)(h - first);
-	b->n = (unsigned)(v - b->iov);
+	b->log.nheaders += (unsigned)(h - first);
+	b->log.n = (unsigned)(v - b->log.iov);
 	b->bytes = bytes;
 	metric_add(M_tcp_tx_pdus, (uint64_t)(h - first));
 	return at;
@@ -217,14 +243,17 @@ static void tx_build(struct tcp_conn *tc, struct tcp_tx_batch *b)
 		if (likely(pdu->flags & PDU_F_FAST)) {
 			struct list *first = at;
 
-			at = build_fast(tc, b, first);
+			at = unlikely(tc->conn.flight) ? build_fast(tc, b, first, true) :
+							 build_fast(tc, b, first, false);
 			if (at != first)
 				continue;
 			if (unlikely(pdu->kind != PDU_DATA_IN))
 				break; /* a response has no header but that of a batch with room */
 		}
-		if (b->n + 4 > TCP_TX_IOVS || b->bytes >= TCP_TX_BYTES)
+		if (b->log.n + 4 > TCP_TX_IOVS || b->bytes >= TCP_TX_BYTES)
 			break;
+		if (unlikely(tc->conn.flight) && b->log.nheaders == TCP_TX_HEADERS)
+			break; /* each has its header there */
 		if (pdu->kind == PDU_DATA_IN) {
 			if (!build_data_in(tc, b, pdu))
 				break;
@@ -283,7 +312,8 @@ static void tx_deadline(struct timer *t)
 }
 
 /* The list is a local one that nobody else can reach; done() may reuse the PDU at once. */
-static void give_back(struct list *pdus)
+static inline __attribute__((always_inline)) void give_back(struct iscsi_conn *conn,
+							    struct list *pdus, bool flight)
 {
 	struct list *at = pdus->next, *next;
 
@@ -291,10 +321,13 @@ static void give_back(struct list *pdus)
 		struct iscsi_pdu *pdu = list_entry(at, struct iscsi_pdu, link);
 
 		next = at->next;
-		if (likely(pdu->flags & PDU_F_FAST))
+		if (likely(pdu->flags & PDU_F_FAST)) {
+			if (flight && likely(pdu->task->flight))
+				iscsi_flight_answered(conn, pdu->task);
 			iscsi_fast_sent(pdu);
-		else
+		} else {
 			pdu->done(pdu);
+		}
 	}
 }
 
@@ -303,7 +336,7 @@ static void tx_advance(struct tcp_tx_batch *b, size_t n)
 {
 	b->bytes -= n;
 	while (n) {
-		struct iovec *v = &b->iov[b->pos];
+		struct iovec *v = &b->log.iov[b->pos];
 
 		if (n < v->iov_len) {
 			v->iov_base = (uint8_t *)v->iov_base + n;
@@ -334,7 +367,11 @@ static bool pushed(struct tcp_conn *tc, ssize_t n)
 	metric_add(M_tcp_tx_bytes, (uint64_t)n);
 	tc->tx_progress += (uint64_t)n;
 	if ((uint64_t)n < b->bytes) {
+		b->log.moving = 1;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		tx_advance(b, (size_t)n);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		b->log.moving = 0;
 		blocked(tc, true);
 		return false;
 	}
@@ -363,18 +400,64 @@ static __attribute__((noinline)) void build_near(struct tcp_conn *tc, struct tcp
 	list_splice_tail(&tc->queue, &rest);
 }
 
+static void tx_batch_free(struct tcp_tx_batch *b)
+{
+	free(b->own);
+	tcp_tx_batch_put(b);
+}
+
+/* What the batch is now is sent, whatever comes. */
+void tcp_tx_flight(struct tcp_conn *tc)
+{
+	struct flight_log *log = &tc->batch->log;
+
+	tc->conn.flight->slot->log = iscsi_flight_offset(log);
+	log->base = tc->tx_progress;
+	log->stat_sn = tc->conn.stat_sn;
+	log->max_cmd_sn = tc->conn.sess->max_cmd_sn;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	log->total = (uint32_t)tc->batch->bytes;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void tcp_owes(struct iscsi_conn *conn, uint8_t *bytes, uint32_t len)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+	struct tcp_tx_batch *b = tcp_tx_batch_get();
+
+	ASSERT(tcp_tx_idle(tc) && len);
+	if (!b) {
+		free(bytes);
+		iscsi_conn_fail(conn, "out of memory");
+		return;
+	}
+	b->node = -1;
+	b->own = bytes;
+	tx_add(b, bytes, len);
+	tc->batch = b;
+}
+
 /* All of the batch is on the wire. */
 static inline void batch_over(struct tcp_conn *tc)
 {
 	struct list pdus = LIST_INIT(pdus);
+	const bool flight = tc->conn.flight;
 
 	list_splice_tail(&pdus, &tc->batch->pdus);
-	tcp_tx_batch_put(tc->batch);
+	if (unlikely(flight))
+		iscsi_flight_log_over(&tc->conn, &tc->batch->log);
+	tx_batch_free(tc->batch);
 	tc->batch = NULL;
 	if (SCSI_MEASURED)
 		scsi_batch_begin(tc->conn.last_rx_ns, tc->rx_begin_ns, tc->rx_end_ns,
 				 tc->tx_begin_ns, loop_lap_end(tc->conn.loop));
-	give_back(&pdus);
+	if (unlikely(flight)) {
+		give_back(&tc->conn, &pdus, true);
+		iscsi_quiet_refresh(&tc->conn);
+	} else
+	{
+			give_back(&tc->conn, &pdus, false);
+	}
 	if (SCSI_MEASURED)
 		scsi_batch_end(iscsi_conn_nexus(&tc->conn));
 }
@@ -397,6 +480,8 @@ static void transmit(struct tcp_conn *tc)
 				build_near(tc, tc->batch, from);
 			else
 				tx_build(tc, tc->batch);
+			if (unlikely(tc->conn.flight))
+				tcp_tx_flight(tc);
 		}
 		if (!tx_push(tc))
 			return;
@@ -451,9 +536,9 @@ void tcp_tx_drop(struct tcp_conn *tc)
 	loop_undefer(&tc->flush);
 	if (tc->batch) {
 		list_splice_tail(&pdus, &tc->batch->pdus);
-		tcp_tx_batch_put(tc->batch);
+		tx_batch_free(tc->batch);
 		tc->batch = NULL;
 	}
 	list_splice_tail(&pdus, &tc->queue);
-	give_back(&pdus);
+	give_back(&tc->conn, &pdus, tc->conn.flight); /* (the record is nobody's by now) */
 }

@@ -345,13 +345,13 @@ START_TEST(sizes)
 		at -= len; /* its only one */
 		memcpy(at, lun, len);
 		q->crc = quiet_crc(q->record, q->len, q->recorded);
-		ck_assert_ptr_null(quiet_slot_read(slot, sizeof(slot), out, &n, &tsih));
+		ck_assert_ptr_null(quiet_slot_read(slot, sizeof(slot), NULL, out, &n, &tsih));
 		memcpy(&l, out + sizeof(struct carry_session), sizeof(l));
 		ck_assert_uint_eq(l.blocks, row[i].fits ? row[i].blocks : 0);
 		ck_assert_uint_eq(l.block_size, row[i].fits ? row[i].size : 0);
 		at[4] = 32; /* 4 GiB */
 		q->crc = quiet_crc(q->record, q->len, q->recorded);
-		ck_assert_ptr_nonnull(quiet_slot_read(slot, sizeof(slot), out, &n, &tsih));
+		ck_assert_ptr_nonnull(quiet_slot_read(slot, sizeof(slot), NULL, out, &n, &tsih));
 	}
 	quiet_down();
 }
@@ -438,11 +438,11 @@ START_TEST(damage)
 	quiet_up(NULL);
 	wire_steps(20);
 	ck_assert_int_eq(pread(iscsi_quiet_fd(), slot, sizeof(slot), 0), sizeof(slot));
-	ck_assert_ptr_null(quiet_slot_read(slot, sizeof(slot), want, &len, &tsih));
+	ck_assert_ptr_null(quiet_slot_read(slot, sizeof(slot), NULL, want, &len, &tsih));
 	used = sizeof(struct quiet_slot) + ((struct quiet_slot *)(void *)slot)->len;
 	for (size_t i = 0; i < used * 8; i++) {
 		slot[i / 8] ^= (uint8_t)(1u << i % 8);
-		if (!quiet_slot_read(slot, sizeof(slot), out, &n, &tsih)) {
+		if (!quiet_slot_read(slot, sizeof(slot), NULL, out, &n, &tsih)) {
 			ck_assert_uint_eq(n, len);
 			ck_assert_mem_eq(out, want, len);
 			ck_assert_uint_ge(i / 8, 20); /* a place that nobody uses */
@@ -451,8 +451,8 @@ START_TEST(damage)
 		slot[i / 8] ^= (uint8_t)(1u << i % 8);
 	}
 	for (size_t i = 0; i < used; i++)
-		ck_assert(quiet_slot_read(slot, i, out, &n, &tsih));
-	ck_assert_ptr_null(quiet_slot_read(slot, used, out, &n, &tsih));
+		ck_assert(quiet_slot_read(slot, i, NULL, out, &n, &tsih));
+	ck_assert_ptr_null(quiet_slot_read(slot, used, NULL, out, &n, &tsih));
 	quiet_down();
 }
 END_TEST

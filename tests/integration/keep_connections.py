@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Connections go on when the worker is killed amid reads and writes (issue 17, item 7): --keep-connections=all.
+
+    keep_connections.py load TGTD_BIN DIR KILLS   sessions under load, killed again and again
+    keep_connections.py cut TGTD_BIN DIR          what exactly is under way: answers that nobody takes, halves, commands in a row
+    keep_connections.py speed TGTD_BIN DIR KILLS  ... by tgt-load, which looks at what it reads, and loses no connection
+    keep_connections.py hostile TGTD_BIN DIR      who violates the protocol meanwhile ends alone
+
+Sessions look at each number that they are told, and at each digest: planned_restart.py. Prints a TAP line for each thing that
+must hold.
+"""
+import os, random, re, signal, struct, subprocess, sys, threading, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from planned_restart import IQN, SIZE, Load, Session, Tgtd, finish, io, stamp, READ, WRITE
+from quiet_sessions import QUICK, Kills, goes_on, in_step, wait
+from iscsi_peer import Gone, NONE, Peer, is_, pdu
+
+ALL = '--keep-connections=all'
+KINDS = [(), ('HeaderDigest=CRC32C',), ('DataDigest=CRC32C',), ('HeaderDigest=CRC32C', 'DataDigest=CRC32C'), ('reads',), ('reads',)]
+went_on = lambda t: [x for x in t.log().splitlines() if 'of them were at work' in x]
+
+
+class Work(Load):
+    """All data of a write comes with it, as with a stock Linux initiator. Of 'reads' there are no writes."""
+
+    def issue(self):
+        n = self.r.choice((1, 1, 1, 2))
+        if 'reads' in self.s.keys or self.r.random() < 0.5:
+            n = self.r.choice((1, 1, 2, 4, 16))
+        else:
+            n = -n
+        at = self.r.randrange(0, self.n - abs(n) + 1)
+        blocks = range(at, at + abs(n))
+        if self.busy.intersection(blocks):
+            return False
+        itt, lba = self.s.itt, (self.first + at) * SIZE // 512
+        if n > 0:
+            self.s.out(self.s.read(lba, n * SIZE // 512))
+            self.commands[itt] = ('read', blocks, b'', bytearray(n * SIZE), time.monotonic())
+        else:
+            data = b''
+            for b in blocks:
+                self.wrote[b] += 1
+                data += stamp(self.who, b, self.wrote[b])
+            self.s.out(self.s.write(lba, len(data) // 512, data))
+            self.commands[itt] = ('write', blocks, data, None, time.monotonic())
+        self.busy.update(blocks)
+        return True
+
+
+def session(keys):
+    s = Session(*[k for k in keys if '=' in k])
+    s.keys = keys
+    return s
+
+
+class Again(Work):
+    def log_in_again(self):
+        keys, self.s.keys = self.s.keys, tuple(k for k in self.s.keys if '=' in k)
+        super().log_in_again()
+        self.s.keys = keys
+
+
+def load(bin, dir, n):
+    t = Tgtd(bin, dir, ALL)
+    t.configure()
+    loads = [Again(i, session(keys).ready(), 7, depth=16, again=True) for i, keys in enumerate(KINDS)]
+    for l in loads:
+        l.s.noticed.clear()
+        l.start()
+    k, serves = Kills(t), True
+    for _ in range(int(n)):
+        done = sum(l.done for l in loads)
+        wait(lambda: sum(l.done for l in loads) > done + 50)
+        serves &= k.kill()
+    is_('killed %s times: another one serves' % n, serves, t.log()[-3000:])
+    finish(loads)
+    for l in loads:
+        kind = ', '.join(l.s.keys) or 'ordinary'
+        is_('%s: each command is answered once, and nothing acknowledged is lost (%u commands, %u logins)' %
+            (kind, l.done, l.logins), not l.errors, l.errors)
+        if 'reads' in l.s.keys:
+            is_('... nobody has logged in', not l.logins, [x for x in t.log().splitlines() if 'ends' in x or 'cannot' in x][-9:])
+        if not l.logins:
+            is_('... and nothing was noticed', not l.s.noticed, l.s.noticed)
+    print('# %u logins of %u sessions at %s kills' % (sum(l.logins for l in loads), len(loads), n))
+    for x in went_on(t):
+        print('# ' + x)
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+    is_('no system call was refused', 'system call' not in t.log(), [x for x in t.log().splitlines() if 'system call' in x][:3])
+
+
+DIGESTS = [(), ('HeaderDigest=CRC32C',), ('DataDigest=CRC32C',), ('HeaderDigest=CRC32C', 'DataDigest=CRC32C')]
+name = lambda keys: ', '.join(keys) or 'ordinary'
+
+
+def deaf(*keys):
+    """One that has little room for answers."""
+    s = Session.__new__(Session)
+    Peer.__init__(s, rcvbuf=4096, timeout=60)
+    s.noticed, s.number, s.max_cmdsn, s.next_sn, s.keys = [], Peer.count, None, None, keys
+    s.login(*keys)
+    s.next_sn = s.statsn
+    s.ready()
+    s.noticed.clear()
+    return s
+
+
+def fill(s, first, n, version):
+    for b in range(first, first + n):
+        assert s.run(io(WRITE, b * 8, 8), out=stamp(9, b, version)) == ('good', b'')
+
+
+class Reads:
+    """Many reads of @n blocks from @first on, in a row."""
+
+    def __init__(self, s, first, n, commands):
+        self.s, self.first, self.n = s, first, n
+        self.got = {s.itt + i: bytearray(n * SIZE) for i in range(commands)}
+        self.have = dict.fromkeys(self.got, 0)
+        self.ended = []
+        for _ in range(commands):
+            s.out(s.read(first * 8, n * 8))
+
+    def take(self):
+        """All answers: each block is whole, and of a version; of each command all of it came once, in order."""
+        versions, sn = set(), {}
+        while len(self.ended) < len(self.got):
+            head, data = self.s.recv()
+            itt, at = struct.unpack('>I', head[16:20])[0], struct.unpack('>I', head[40:44])[0]
+            assert head[0] == 0x25 and itt in self.got and itt not in self.ended, (hex(head[0]), itt)
+            assert at == self.have[itt], 'offset %u, not %u' % (at, self.have[itt])
+            assert struct.unpack('>I', head[36:40])[0] == sn.get(itt, 0), 'DataSN'
+            sn[itt] = sn.get(itt, 0) + 1
+            self.got[itt][at:at + len(data)] = data
+            self.have[itt] += len(data)
+            if head[1] & 1:
+                assert head[3] == 0 and self.have[itt] == self.n * SIZE and not head[1] & 6, (head[1], head[3])
+                self.ended.append(itt)
+        for data in self.got.values():
+            for i in range(self.n):
+                block = bytes(data[i * SIZE:(i + 1) * SIZE])
+                version = struct.unpack('>Q', block[8:16])[0]
+                assert block == stamp(9, self.first + i, version), 'block %u is torn' % (self.first + i)
+                versions.add(version)
+        return versions
+
+
+def holds(what, function):
+    try:
+        result = function()
+        is_(what, result is not False, result)
+        return result
+    except (Gone, AssertionError, OSError, KeyError) as e:
+        is_(what, False, repr(e))
+
+
+def cut(bin, dir):
+    t = Tgtd(bin, dir, ALL)
+    t.configure()
+    k = Kills(t)
+    writer = Session().ready()
+    fill(writer, 0, 256, 1)
+    calm = in_step(Session().ready())
+    deafs = [deaf(*keys) for keys in DIGESTS]
+    reads = [Reads(s, 0, 256, 12) for s in deafs]  # 12 MiB for each: the socket is full, and what is queued is sent in part
+    late = [Session(*keys).ready() for keys in DIGESTS]
+    one = [s.write(4096, 8, stamp(9, 512, i)) for i, s in enumerate(late)]
+    for s, p in zip(late, one):  # half of a write, and half of a header
+        s.noticed.clear()
+        p = framed(s, p)
+        s.send(p[:3000])
+        s.rest = p[3000:]
+    asked = Session('InitialR2T=Yes', 'ImmediateData=No').ready()
+    asked.out(asked.write(2048, 8))
+    is_('a write is asked for its data', asked.recv()[0][0] == 0x31)
+    time.sleep(1)
+    fill(writer, 0, 256, 2)  # blocks that are on their way are written meanwhile
+    in_step(writer)
+    accepted = t.stat('iscsi_conns_accepted')
+    is_('killed, and another one serves', k.kill(), t.log()[-2000:])
+    seen = set()
+    holds('it goes on: who was at rest', lambda: fill(writer, 0, 16, 3) or goes_on(calm))
+    for s, r in zip(deafs, reads):
+        what = holds('it goes on, %s: %u reads of 1 MiB, of which a part was sent: none twice, none torn' %
+                     (name(s.keys), len(r.got)), r.take)
+        seen |= what or set()
+        is_('... and nothing was noticed', not s.noticed and goes_on(s), s.noticed)
+    is_('some of them before it was written, and some after', 1 in seen and seen & {2, 3}, seen)
+    for i, s in enumerate(late):
+        s.send(s.rest)
+        holds('it goes on, %s: half of a write had come' % name(s.keys), lambda: s.wait_status(s.itt - 1)[1] == 0)
+        is_('... which was carried out once, and nothing was noticed',
+            s.run(io(READ, 4096, 8), SIZE) == ('good', stamp(9, 512, i)) and not s.noticed, s.noticed)
+    is_('who owes data of a write is reset', asked.closed_by_target())
+    is_('nobody has logged in', t.stat('iscsi_conns_accepted') == 0, (accepted, t.stat('iscsi_conns_accepted')))
+    is_('the log says what went on', bool(went_on(t)), t.log()[-2000:])
+    is_('... and statistics', t.stat('iscsi_kept_busy') >= len(deafs), t.stat('iscsi_kept_busy'))
+    # Again, in the middle of what is owed from the first time
+    reads = [Reads(s, 0, 256, 8) for s in deafs]
+    time.sleep(1)
+    time.sleep(QUICK)
+    is_('killed twice in a row', k.kill() and k.kill())
+    for s, r in zip(deafs, reads):
+        try:
+            r.take()
+            is_('it goes on, or is reset: ' + name(s.keys), not s.noticed, s.noticed)
+        except Gone:
+            is_('it goes on, or is reset: ' + name(s.keys), True)
+        except (AssertionError, KeyError) as e:
+            is_('it goes on, or is reset: ' + name(s.keys), False, repr(e))
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+    is_('no system call was refused', 'system call' not in t.log(), [x for x in t.log().splitlines() if 'system call' in x][:3])
+
+
+def speed(bin, dir, n):
+    """Four sessions, each with 32 commands under way, as fast as it goes; another daemon each time."""
+    kept = lost = again = 0
+    for i in range(int(n)):
+        where = '%s/%u' % (dir, i)
+        os.mkdir(where)
+        t = Tgtd(bin, where, ALL)
+        t.configure(4)
+        load = subprocess.Popen([bin + '/tgt-load', '--portal', '127.0.0.1:%d' % t.port, '--target', IQN, '--lun', '1,2,3,4',
+                                 '--connections', '4', '--depth', '32', '--read', '50', '--bs', '4k', '--range', '4m',
+                                 '--verify', '--warmup', '0', '--time', '5'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True)
+        wait(lambda: t.stat('iscsi_commands') > 500)
+        time.sleep(random.random() / 5)
+        before = t.worker()
+        os.kill(before, signal.SIGKILL)
+        serves = t.another(before)
+        on, ended = map(int, re.search(r'(\d+) sessions with \d+ connections go on, (\d+) have ended', t.log()).groups())
+        try:
+            out, _ = load.communicate(timeout=60 if not ended else 15)
+        except subprocess.TimeoutExpired:  # (it waits for what a connection that was reset was asked)
+            load.kill()
+            out, _ = load.communicate()
+            out += '' if ended else ' it hangs'
+        kept, lost, again = kept + on, lost + ended, again + bool(went_on(t))
+        ok = serves and (ended or load.returncode == 0) and not re.search(r' [1-9]\d* wrong', out) and 'hangs' not in out
+        if not ok or i == int(n) - 1:
+            is_('killed under a load of four sessions (%u times): all that was read was right' % (i + 1), ok, out[-600:])
+        for x in t.log().splitlines():
+            if 'of the process before ends' in x:
+                print('# ' + x)
+        is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+    is_('of %u sessions %u went on, %u did not' % (kept + lost, kept, lost), kept >= 3 * lost)
+    print('# in %u of %s kills something was under way' % (again, n))
+
+
+def framed(s, p):
+    """Its bytes, with the digests agreed on."""
+    sent, s.send = [], lambda data: sent.append(data)
+    s.out(p)
+    del s.send
+    return b''.join(sent)
+
+
+def hostile(bin, dir):
+    """Each has something under way when the worker is killed, and goes on in a way that is against the protocol."""
+    t = Tgtd(bin, dir, ALL)
+    t.configure()
+    k = Kills(t)
+    good = Again(0, session(()).ready(), 3, depth=16, again=True)
+    good.s.noticed.clear()
+    good.start()
+
+    def bad_data(s):
+        s.send(b'\xff' * len(s.rest))  # (data is what it is)
+        s.send(os.urandom(480))
+
+    def same_tag(s):
+        s.send(s.rest)
+        for _ in range(3):
+            s.out(s.read(0, 2048, itt=s.itt - 1))
+
+    def far_number(s):
+        s.send(s.rest)
+        s.out(s.read(0, 8, cmdsn=s.cmdsn + 5000))
+        s.out(s.read(0, 8, cmdsn=max(s.cmdsn - 40, 0)))
+        s.out(pdu(0x05, 0x80, 1, s.itt - 1, struct.pack('>IIIIII', 0x1234, 0, s.statsn, 0, 0, 0), b'x' * 512))
+
+    def gone(s):
+        s.close(reset=True)
+
+    def login_again(s):
+        s.send(s.rest)
+        s.send(s.login_pdu(['InitiatorName=' + s.name, 'TargetName=' + Peer.target]))
+
+    def long(s):
+        s.send(s.rest)
+        s.send(pdu(0x01, 0xa1, 1, 77, struct.pack('>III', 512, s.cmdsn, 0) + bytes(16), length=0xffffff))
+
+    ways = [bad_data, same_tag, far_number, gone, login_again, long]
+    for keys in DIGESTS[::3]:
+        peers = [Session(*keys).ready() for _ in ways]
+        calm = in_step(Session().ready())
+        for s in peers:
+            for _ in range(5):
+                s.out(s.read(0, 128))
+            p = framed(s, s.write(4096, 8, bytes(4096)))
+            s.send(p[:1000])
+            s.rest = p[1000:]
+        threads = [threading.Thread(target=lambda w=w, s=s: quietly(w, s)) for w, s in zip(ways, peers)]
+        killed = []
+        killer = threading.Thread(target=lambda: killed.append(k.kill()))
+        killer.start()
+        for x in threads:
+            x.start()
+        for x in threads + [killer]:
+            x.join()
+        is_('killed, and another one serves: ' + name(keys), killed == [True], t.log()[-2000:])
+        time.sleep(0.5)
+        is_('... who was at rest goes on', goes_on(calm), calm.noticed)
+        is_('... and others may log in', Session().ready().answers())
+    finish([good])
+    is_('a session that does nothing wrong: nothing acknowledged is lost (%u commands, %u logins)' % (good.done, good.logins),
+        not good.errors, good.errors)
+    log = t.log()
+    is_('nobody died of that', log.count('killed by signal') == 2 and 'signal 6' not in log and 'signal 11' not in log,
+        [x for x in log.splitlines() if 'signal' in x])
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
+def quietly(way, s):
+    try:
+        way(s)
+    except (Gone, OSError):
+        pass
+
+
+if __name__ == '__main__':
+    {'load': load, 'cut': cut, 'speed': speed, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
+    sys.exit(is_.failures > 0)

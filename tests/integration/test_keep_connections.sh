@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Connections go on when the worker is killed amid reads and writes (issue 17, item 7): see keep_connections.py.
+#
+#   TGT_KEEP_KILLS   how many under load (default 10)
+#   TGT_KEEP_SPEED   how many daemons are killed once, under a load as fast as it goes (default 8)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+bin=${TGT_BIN:-$PWD/build/bin}
+dir=$(mktemp -d /var/tmp/tgtd-keep-XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+case $bin in */asan/* | */tsan/*) : "${TGT_KEEP_KILLS:=4}" "${TGT_KEEP_SPEED:=3}" ;; esac
+failed=0
+run() {
+	mkdir "$dir/$1"
+	timeout 900 python3 -B tests/integration/keep_connections.py "$1" "$bin" "$dir/$1" "${@:2}" || failed=1
+}
+run cut
+run load "${TGT_KEEP_KILLS:-10}"
+run speed "${TGT_KEEP_SPEED:-8}"
+run hostile
+exit $failed
