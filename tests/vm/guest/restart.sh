@@ -7,6 +7,7 @@
 # Nobody sees an error, file systems are clean, all that was written is read back. Then
 #   losses    keeper and worker are killed LOSSES times: what was not yet in the store is gone. The
 #             initiator sees that (SYNC fails, ext4 stops). After refresh=1 the unit can be used.
+# TGT_KEEP: which connections go on after a kill (tgtd --keep-connections).
 # TGT_SESSIONS_KEPT=1: a planned restart that sessions over TCP notice is a failure.
 
 P=$RDMA_IP:3260
@@ -16,11 +17,12 @@ RESTARTS=${RESTARTS:-3}
 KILLS=${KILLS:-3}
 LOSSES=${LOSSES:-1}
 KEPT=${TGT_SESSIONS_KEPT:-0}
+RATE=${RATE:-400k} # bytes a second that a load asks for
 SEED=${SEED:-$RANDOM}
 RANDOM=$SEED
 declare -A SD SID
 
-start() { tgtd_start $P -- --state-dir /run/state; }
+start() { tgtd_start $P -- --state-dir /run/state ${TGT_KEEP:+"--keep-connections=$TGT_KEEP"}; }
 
 configure() {
 	local tid=0
@@ -68,7 +70,7 @@ load() {
 	local round=0
 	while [ ! -e /run/load-end ] || [ $round -eq 0 ]; do
 		round=$((round + 1))
-		fio_verify "$1" "/mnt/$1/load" 2m --rate=400k --fsync=100 \
+		fio_verify "$1" "/mnt/$1/load" 2m --rate="$RATE" --fsync=100 \
 			--bssplit=512/10:4k/50:32k/40 \
 			--randseed=$((SEED * 100000 + PHASE * 10000 + ${#1} * 1000 + round)) ||
 			{ echo "round $round"; return 1; }
