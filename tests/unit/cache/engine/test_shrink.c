@@ -254,7 +254,9 @@ START_TEST(who_comes_late)
 	cmd_begin(&discard, BLK_DISCARD, KiB(512), KiB(512));
 	cmd_go(&discard);
 	cmd_begin(&write, BLK_WRITE, KiB(768) - 512, KiB(4));
+	loop_self_ = t.loop;
 	ck_assert(blk_write_prepare(t.blk, &write.req));
+	loop_self_ = NULL;
 	memset(page, 7, KiB(4));
 	frags_copy_in(&write.req.data, 0, page, KiB(4));
 	cmd_go(&write);
