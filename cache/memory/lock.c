@@ -74,20 +74,12 @@ static __thread struct {
 	uint64_t began_ns;	     /* passed, when it took its first lock */
 } clocks;
 
-static uint64_t read_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
 static void hold_begins(void)
 {
-	clocks.began_ns = read_ns(CLOCK_MONOTONIC);
+	clocks.began_ns = leaf_read_ns(CLOCK_MONOTONIC);
 	if (clocks.began_ns - clocks.passed_ns > FRESH_NS) {
 		clocks.passed_ns = clocks.began_ns;
-		clocks.used_ns = read_ns(CLOCK_THREAD_CPUTIME_ID);
+		clocks.used_ns = leaf_read_ns(CLOCK_THREAD_CPUTIME_ID);
 	}
 }
 
@@ -111,13 +103,13 @@ static bool long_again(void *at, uint64_t now)
 
 static void hold_ends(void *at)
 {
-	const uint64_t now = read_ns(CLOCK_MONOTONIC);
+	const uint64_t now = leaf_read_ns(CLOCK_MONOTONIC);
 	uint64_t used, used_before;
 
 	if (likely(now - clocks.began_ns <= LEAF_OFTEN_NS))
 		return;
 	used_before = clocks.used_ns + clocks.began_ns - clocks.passed_ns;
-	used = read_ns(CLOCK_THREAD_CPUTIME_ID);
+	used = leaf_read_ns(CLOCK_THREAD_CPUTIME_ID);
 	ASSERT(used <= used_before + LEAF_HOLD_NS);
 	ASSERT(used <= used_before + LEAF_OFTEN_NS || !long_again(at, now));
 }

@@ -49,6 +49,9 @@
 #define CACHE_MEMORY_LOCK_H
 
 #include "events/bug.h"
+#ifdef TGT_DEBUG
+#include <time.h>
+#endif
 
 #define LEAF_VISITS 64u
 #define LEAF_HOLD_NS 20000000ull /* sanitizers are slow */
@@ -78,6 +81,14 @@ void leaf_lock_slow(struct leaf_lock *l);
 void leaf_unlock_wake(struct leaf_lock *l);
 
 #ifdef TGT_DEBUG
+/* A clock that no test stands still. */
+static inline uint64_t leaf_read_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
 /* The most that any hold of any lock has visited in this process. Any thread. */
 uint32_t leaf_visits_most(void);
 void leaf_visit_debug(struct leaf_lock *l, uint32_t n);

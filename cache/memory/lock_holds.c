@@ -3,8 +3,6 @@
 #include "cache/memory/lock.h"
 
 #ifdef TGT_DEBUG
-#include <time.h>
-
 static bool measuring;		/* atomic */
 static struct leaf_holds holds; /* atomic, each by itself */
 
@@ -18,14 +16,6 @@ static __thread struct {
 	uint32_t broken;    /* steps */
 	void *at;	    /* who gives back, when the caller of the unlock says little */
 } own;
-
-static uint64_t read_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-}
 
 static void add(uint64_t *to, uint64_t n)
 {
@@ -74,23 +64,23 @@ static void step_ends(uint64_t now)
 static void stretch_begins(void)
 {
 	own.own_ns = own.broken = 0;
-	own.last_ns = read_ns(CLOCK_MONOTONIC);
-	own.began_ns = read_ns(CLOCK_THREAD_CPUTIME_ID);
+	own.last_ns = leaf_read_ns(CLOCK_MONOTONIC);
+	own.began_ns = leaf_read_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Its processor time. */
 static uint64_t stretch_ends(void)
 {
-	const uint64_t took = read_ns(CLOCK_THREAD_CPUTIME_ID) - own.began_ns;
+	const uint64_t took = leaf_read_ns(CLOCK_THREAD_CPUTIME_ID) - own.began_ns;
 
-	step_ends(read_ns(CLOCK_MONOTONIC));
+	step_ends(leaf_read_ns(CLOCK_MONOTONIC));
 	return took;
 }
 
 void leaf_step_debug(void)
 {
 	if (own.on)
-		step_ends(read_ns(CLOCK_MONOTONIC));
+		step_ends(leaf_read_ns(CLOCK_MONOTONIC));
 }
 
 void leaf_gives_back(void *at)
@@ -167,7 +157,7 @@ void leaf_alone(void)
 	while (own.own_ns < as_long) {
 		for (volatile unsigned i = 0; i < ALONE_TURNS; i++)
 			;
-		step_ends(read_ns(CLOCK_MONOTONIC));
+		step_ends(leaf_read_ns(CLOCK_MONOTONIC));
 	}
 	add(&holds.alone_over, stretch_ends() > LEAF_LONG_NS);
 	add(&holds.alone_ns, own.own_ns);
