@@ -196,8 +196,7 @@ static bool submit_write(struct blk *blk, struct blk_req *req)
 	return true;
 }
 
-/* All but the plain read of a device with memory of its own. */
-static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_req *req)
+static bool submit_other(struct blk *blk, struct blk_req *req)
 {
 	int err = check_range(blk, req);
 
@@ -227,6 +226,18 @@ static __attribute__((noinline)) bool submit_other(struct blk *blk, struct blk_r
 	return call_device(blk, req);
 }
 
+/* All but the plain read of a device with memory of its own. (Not inlined: that read needs no frame
+ * of the stack.) */
+static __attribute__((noinline)) bool submit_any(struct blk *blk, struct blk_req *req)
+{
+	if (submit_other(blk, req))
+		return true;
+	/* It ends on this thread, later. */
+	if (atomic_load_explicit(&blk->overdue.turn, memory_order_relaxed))
+		blk_overdue_begin(blk, req);
+	return false;
+}
+
 bool blk_submit(struct blk *blk, struct blk_req *req)
 {
 	ASSERT(blk_flags_legal(req));
@@ -242,12 +253,7 @@ bool blk_submit(struct blk *blk, struct blk_req *req)
 		}
 		return blk->ops->read(blk, req);
 	}
-	if (submit_other(blk, req))
-		return true;
-	/* It ends on this thread, later. */
-	if (atomic_load_explicit(&blk->overdue.turn, memory_order_relaxed))
-		blk_overdue_begin(blk, req);
-	return false;
+	return submit_any(blk, req);
 }
 
 bool blk_write_prepare(struct blk *blk, struct blk_req *req)
