@@ -375,9 +375,12 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 /* It is done, and its answer says whose name is another's. */
 static enum adm_status lu_updated(struct adm_call *call, enum adm_status status)
 {
-	const struct adm_lu *lu = call_lu(call, call_target(call));
+	const struct adm_lu *lu;
 
-	if (status == ADM_OK && lu)
+	if (status != ADM_OK) /* ADM_PENDING: it may have been answered by now, and gone */
+		return status;
+	lu = call_lu(call, call_target(call));
+	if (lu)
 		names_warn(call, lu);
 	return status;
 }
