@@ -7,6 +7,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "events/clock.h"
 #include "events/log.h"
 #include "tests/support/blktest.h"
@@ -379,7 +380,10 @@ START_TEST(test_threads)
 	wait_over(THREADS);
 	mirror_lu_stop(g.lu, stopped);
 	wait_over(1);
-	/* What is under way still is of no account. */
+	/* What is under way still is of no account; but whoever has a SYNC at the store for others
+	 * hears of its end. */
+	while (sync_group_busy(&cache_dev_of(g.blk)->syncs))
+		usleep(1000);
 	loop_end(g.peers);
 	for (unsigned i = 0; i < THREADS; i++)
 		loop_end(g.agent[i].loop);
