@@ -45,7 +45,7 @@ declare -A may_fail=(
 
 # Each UNMAP of Unmap.Simple has up to 256 ranges, and a cluster is asked for each.
 family_s=120 suite_s=500
-[ "${1-}" = "${1#rbd}" ] || family_s=600 suite_s=1200
+case ${1-} in rbd*) family_s=600 suite_s=1200 ;; esac
 
 # run_family NAME OUT FAMILY URL...: test by test, where one of them is not to be run, or may fail.
 run_family() {
