@@ -227,10 +227,11 @@ ask() { # LINE...: $is
 	echo "$@" >&4
 	read -r -t 200 is <&3
 }
-ask_out() { # LINE...: as ask; attentions are heard first
+ask_out() { # LINE...: as ask; attentions are heard first, and a session that has ended is made anew
 	for _ in 1 2 3 4 5; do
 		ask "$@"
-		[ "${is#06/}" != "$is" ] || break
+		[ "$is" != gone ] || sleep 0.5
+		[ "${is#06/}" != "$is" ] || [ "$is" = gone ] || break
 	done
 }
 held_at() { # GATEWAY: $is

@@ -124,18 +124,20 @@ on() { # NODE COMMAND...
 }
 other() { [ "$1" = n1 ] && echo n2 || echo n1; }
 
-# The power switch: a node that has asked for another's death hears when it is dead.
+# The power switch: a node that has asked for another's death hears when it is dead. What a node has
+# asked for that is dead itself by now is not done: else both may die.
 power_switch() {
-	local n
+	local n p by
 	trap 'exit 0' TERM
 	while :; do
 		for n in n1 n2; do
-			[ -e "$dir/power/$n.off" ] || continue
-			local p
-			p=$(cat "$dir/power/$n.pid")
-			kill -9 "$p" 2>/dev/null
-			await_end "$p"
-			echo "$n" >>"$dir/power/fenced"
+			by=$(cat "$dir/power/$n.off" 2>/dev/null) || continue
+			if is_there "$(cat "$dir/power/$by.pid")"; then
+				p=$(cat "$dir/power/$n.pid")
+				kill -9 "$p" 2>/dev/null
+				await_end "$p"
+				echo "$n" >>"$dir/power/fenced"
+			fi
 			rm -f "$dir/power/$n.off"
 		done
 		sleep 0.1
