@@ -249,9 +249,9 @@ class Blocks(Report):
     @staticmethod
     def stores(cache):
         """What each device of a cache has dirty and in flight."""
-        parts = int(cache["nparts"])
+        parts = [(i, j) for i in range(int(cache["nnodes"])) for j in range(int(cache["node"][i]["nparts"]))]
         for dev in walk(cache["devs"], "struct cache_dev", "link"):
-            dirty = sum(int(dev["dirty"][i]["count"]) for i in range(parts))
+            dirty = sum(int(dev["in"][i][j]["dirty"]["count"]) for i, j in parts)
             lower = gdb.Value(int(dev["lower"])).cast(gdb.lookup_type("struct blk").pointer())
             print(f"store {lower['path'].string() if int(lower['path']) else '?'}: {dirty} blocks dirty, "
                   f"{int(dev['flush']['pace']['out'])} writes and {int(dev['budget']['reads'])} reads in flight"
