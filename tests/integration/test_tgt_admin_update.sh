@@ -359,7 +359,7 @@ is "... with --force neither" test "$("$bin/tgt-admin" --dump)" = "$before"
 # the words of the manual are in the file, but for this one: a daemon has one outgoing user
 echo "# outgoingdiscoveryuser-file" >>"$conf"
 # (and those of a gateway: tests/cluster/test_gateways.sh)
-echo "# ceph-conf ceph-id ceph-cluster mirror-secret-file mirror-memory" >>"$conf"
+echo "# ceph-conf ceph-id ceph-cluster mirror-secret-file mirror-memory mirror-transport" >>"$conf"
 missing=
 for word in $(sed -n '/^\.SH GLOBAL/,/^\.SH SEE/p' conf/targets.conf.5 | sed -n '/^\.TP/{n;p;n;/^\.[BI]/p;}' |
 	sed 's/\\-/-/g' | grep -o '[A-Za-z][A-Za-z_0-9-]*[A-Za-z0-9]' |
