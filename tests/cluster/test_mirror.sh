@@ -376,7 +376,8 @@ part_woken() {
 	bar serve.stop 30000 1000 "from there until the unit is served"
 }
 
-for part in ${PARTS:-owner worker peer found cut both handover stopped woken}; do part_$part; done
+# (The hand-over first: after a standby gateway has died librbd waits for its watch, up to 10 s.)
+for part in ${PARTS:-handover owner worker peer found cut both stopped woken}; do part_$part; done
 
 all_up
 is "the unit is mirrored" await 60 is_mirrored a b c
