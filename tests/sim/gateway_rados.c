@@ -416,7 +416,7 @@ static void ops_client_end(void *arg, uint64_t id)
 struct io {
 	uint8_t op, gate, unit, block, initiator;
 	uint32_t life, index;
-	uint64_t serial, tenure;
+	uint64_t serial, tenure, sent_at;
 	int client;
 	struct value value;
 };
@@ -481,6 +481,10 @@ static void io_land(struct event *e)
 	if (stalled(e, NULL))
 		return;
 	memcpy(&io, e->data, sizeof(io));
+	/* What a process had sent when it ended lands before its fence may be lifted, or never
+	 * (README.md, "Ended is ended"), however long RADOS stands still. */
+	if (W.gate[io.gate].life != io.life && W.now - io.sent_at >= LIFT_NS)
+		return;
 	if (osd_refuses(io.block % OSDS, io.client)) {
 		result = -ESHUTDOWN;
 	} else if (io.op == OP_WRITE || W.gate[io.gate].life == io.life) {
@@ -509,6 +513,7 @@ static void io_send(struct event *e)
 		event_again(e, 200 * MS);
 		return;
 	}
+	io.sent_at = W.now;
 	l = event_new(GATES, io_land, MIN(latency(), IO_LATEST));
 	memcpy(l->data, &io, sizeof(io));
 }

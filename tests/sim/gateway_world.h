@@ -46,6 +46,7 @@ struct value {
 	uint64_t stamp; /* which write */
 	uint64_t order; /* when it took effect, among those of its block */
 };
+#define LIFT_NS (3 * SEC) /* an hour in truth, see gw_config.lift_ns */
 struct client { /* a data client */
 	uint8_t gate;
 	bool made, ended;

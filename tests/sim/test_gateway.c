@@ -61,7 +61,7 @@ static void process_starts(unsigned gate, bool reaped)
 		.max_lus = UNITS,
 		.seed = world_random(1ull << 38),
 		.process = name,
-		.lift_ns = 3 * SEC,
+		.lift_ns = LIFT_NS,
 		.give_up_ns = 4 * SEC,
 		.poll_ns = 5 * SEC, /* seldom, so that it does not hide what messages have to do */
 	};
