@@ -376,7 +376,7 @@ part_woken() {
 	bar serve.stop 30000 1000 "from there until the unit is served"
 }
 
-# (The hand-over first: after a standby gateway has died librbd waits for its watch, up to 10 s.)
+# (The hand-over first: after another gateway has died rbd_lock_release() may take seconds.)
 for part in ${PARTS:-handover owner worker peer found cut both stopped woken}; do part_$part; done
 
 all_up
