@@ -154,6 +154,7 @@ static void carry_on(void)
 	pulse_stop();
 	log_notice("another worker is to go on");
 	kept_tell(KEPT_RESTS, 0, NULL);
+	admin_await_no_store();
 	/* Write-back that nobody waits for can wait. What is out of it comes back while sessions
 	 * come to rest. */
 	if (leaving.cache && !leaving.drain.wanted)

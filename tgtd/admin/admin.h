@@ -70,6 +70,9 @@ void admin_let_go(void);
 void admin_earlier_gone(void);
 /* Is a unit's store being opened still that others do not wait for (late.c)? Main loop. */
 bool admin_has_late(void);
+/* Nothing may hold up sessions any more: commands that wait for such a store are answered by NOT
+ * READY. Main loop. */
+void admin_await_no_store(void);
 /* Closes the socket and every client. Targets must be gone (admin_drain()) or are abandoned. */
 void admin_stop(void);
 

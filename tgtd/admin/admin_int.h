@@ -186,6 +186,7 @@ struct adm_lu {
 	bool lost;     /* what was on it is not there since the process before ended */
 	bool stand_in; /* lost, and its store could not be opened: another stands in for it */
 	bool late;     /* ... yet: it is being opened (late.c) */
+	struct timer await; /* commands wait for it so long */
 	bool apart;    /* ... and may not be: see cache/engine/apart.h */
 	/* names.c's */
 	const void *name_look; /* that is to tell; only compared */
@@ -288,6 +289,14 @@ void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
 	       void (*arrived)(struct adm_lu *lu, struct blk *blk));
 /* All others are open: store_kept_rest(), when those that are late are, too. */
 void late_rest(void);
+/* @lu is new. */
+void late_init(struct adm_lu *lu);
+/* @lu is there, and its store is late: commands wait for it, until AWAIT_NS after late_rest(). */
+void late_await(struct adm_lu *lu);
+/* Its commands wait no more: @lu is NOT READY, and still late. */
+void late_release(struct adm_lu *lu);
+/* It is late no more. Who waits is the caller's. */
+void late_over(struct adm_lu *lu);
 
 /* ---- write_cache.c --------------------------------------------------------------------------- */
 /* Is it write_cache=mirror? @value may be NULL. */

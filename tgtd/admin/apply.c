@@ -121,6 +121,7 @@ enum adm_status apply_target_new(struct adm_call *call, uint32_t tid, const char
 
 static void lu_free(struct adm_lu *lu)
 {
+	loop_timer_cancel(adm.conf.main, &lu->await);
 	set_drop_all(&lu->params);
 	ASSERT(!list_linked(&lu->link) && !lu->threads);
 	free(lu->bstype);
@@ -252,6 +253,7 @@ static struct adm_lu *lu_alloc(struct adm_target *t, const struct apply_lu *want
 	list_init(&lu->hash);
 	list_init(&lu->link);
 	list_init(&lu->params);
+	late_init(lu);
 	if (!copy(&lu->bstype, want->bstype ? want->bstype : "rdwr") ||
 	    !copy(&lu->path, want->path) || !copy(&lu->bsopts, want->bsopts) ||
 	    !copy(&lu->blocksize, want->blocksize)) {
@@ -483,6 +485,8 @@ static void lu_lose(const struct pending *p)
 	if (lu->lost)
 		scsi_lu_set_lost(lu->scsi, true);
 	scsi_lu_set_late(lu->scsi, lu->late);
+	if (lu->late)
+		late_await(lu);
 }
 
 static void lu_replaced(void *arg, int status);
@@ -505,6 +509,7 @@ static void lu_arrived(struct adm_lu *lu, struct blk *blk)
 	if (!p || !p->path) {
 		free(p);
 		store_close(blk);
+		late_release(lu);
 		return;
 	}
 	p->blk = blk;
@@ -562,9 +567,10 @@ void apply_lu_found(struct adm_lu *lu)
 	ASSERT(lu->lost);
 	log_notice("target %u LUN %u is ready again%s", lu->target->tid, lu->lun,
 		   lu->late ? "" : ", by tgtadm");
-	lu->lost = lu->stand_in = lu->late = lu->apart = false;
-	scsi_lu_set_late(lu->scsi, false);
+	lu->lost = lu->stand_in = lu->apart = false;
+	late_over(lu);
 	scsi_lu_set_lost(lu->scsi, false);
+	(void)scsi_lu_release(lu->scsi);
 }
 
 enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
@@ -659,6 +665,8 @@ static void lu_replaced(void *arg, int status)
 
 	if (status) {
 		store_close(p->blk);
+		if (!p->call && lu->late)
+			late_release(lu);
 		pending_end(p, refuse_errno(p->call, status, "path"));
 		return;
 	}
@@ -740,6 +748,8 @@ static enum adm_status open_path(struct adm_call *call, struct adm_lu *lu, const
 		free(p);
 		return ADM_NOMEM;
 	}
+	if (lu->late) /* whatever comes is not what initiators know */
+		late_release(lu);
 	o->store.write_through = !info.conf.write_cache;
 	o->store.give_up = give_up;
 	lu->target->busy = true;

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Stores that are late: a unit comes back from the state journal, and its store hangs when it is
- * opened. The other units do not wait for it: another store stands in, and the unit is NOT READY,
- * in process of becoming ready. When its own is open that takes its place. What is dirty in the
- * cache waits for it meanwhile, as for any store that nobody has opened.
+ * opened. The other units do not wait for it: another store stands in. When its own is open that
+ * takes its place. What is dirty in the cache waits for it meanwhile, as for any store that nobody
+ * has opened.
+ *
+ * Most come within a moment: a store that was busy when a worker died, on a machine that is. So for
+ * AWAIT_NS commands wait, and sessions that went on notice nothing. Then the unit is NOT READY, in
+ * process of becoming ready, until its store comes.
  *
  * A store at which a worker that has died has something under way is not even opened before that is
  * over (cache/backend/store_under_way.h).
@@ -22,8 +26,12 @@
 
 #define LATE_NS (2 * NSEC_PER_SEC)
 #define BUSY_NS (50 * NSEC_PER_MSEC)
+/* The memory of a dead worker takes milliseconds to go, and a second or two under a sanitizer.
+ * Initiators give a command 30 s, most of them, before they abort it. */
+#define AWAIT_NS (5 * NSEC_PER_SEC)
 
 struct late {
+	struct list link;	  /* lates */
 	struct store_open store;  /* being opened: its texts are ours */
 	struct store_open *waits; /* who is to be told; NULL: he was told that it is late */
 	char *path, *bstype, *bsopts;
@@ -34,16 +42,10 @@ struct late {
 };
 
 static struct list held = LIST_INIT(held);
+static struct list lates = LIST_INIT(lates); /* all that somebody was told of */
 
 static unsigned nlate; /* whose opening goes on though nobody waits */
 static bool restored;  /* nothing else that was open before will be asked for */
-
-void late_rest(void)
-{
-	restored = true;
-	if (!nlate)
-		store_kept_rest();
-}
 
 /* It is open, or will not be. */
 static void no_more_late(void)
@@ -56,6 +58,7 @@ static void no_more_late(void)
 static void late_free(struct late *l)
 {
 	loop_timer_cancel(adm.conf.main, &l->timer);
+	list_del(&l->link);
 	free(l->path);
 	free(l->bstype);
 	free(l->bsopts);
@@ -71,18 +74,112 @@ static struct adm_lu *late_unit(const struct late *l)
 	return lu && lu->late && !strcmp(lu->path, l->path) ? lu : NULL;
 }
 
+/* ---- commands that wait ---------------------------------------------------------------------- */
+
+/* The one that is to be @lu's. NULL: it has been opened. */
+static struct late *late_of(const struct adm_lu *lu)
+{
+	struct late *l;
+
+	list_for_each(l, &lates, link)
+		if (late_unit(l) == lu)
+			return l;
+	return NULL;
+}
+
+void late_release(struct adm_lu *lu)
+{
+	const struct late *l = late_of(lu);
+	const bool busy = l && list_linked(&l->held);
+
+	loop_timer_cancel(adm.conf.main, &lu->await);
+	if (!scsi_lu_release(lu->scsi))
+		return;
+	log_error("target %u LUN %u is NOT READY: %.100s: %s. The others go on; it is ready when "
+		  "that is %s",
+		  lu->target->tid, lu->lun, lu->path, busy ? UNDER_WAY_WHY : "does not answer",
+		  busy ? "over" : "open");
+}
+
+static void awaited_in_vain(struct timer *timer)
+{
+	late_release(container_of(timer, struct adm_lu, await));
+}
+
+void late_init(struct adm_lu *lu)
+{
+	timer_init(&lu->await, awaited_in_vain);
+}
+
+void late_await(struct adm_lu *lu)
+{
+	ASSERT(lu->late);
+	(void)!scsi_lu_await_store(lu->scsi); /* else it is NOT READY at once */
+}
+
+void late_over(struct adm_lu *lu)
+{
+	lu->late = false;
+	loop_timer_cancel(adm.conf.main, &lu->await);
+	scsi_lu_set_late(lu->scsi, false);
+}
+
+void late_rest(void)
+{
+	struct late *l;
+
+	restored = true;
+	if (!nlate)
+		store_kept_rest();
+	/* From here on there are initiators. */
+	list_for_each(l, &lates, link) {
+		struct adm_lu *lu = late_unit(l);
+
+		if (lu)
+			loop_timer_arm(adm.conf.main, &lu->await, AWAIT_NS);
+	}
+}
+
+void admin_await_no_store(void)
+{
+	struct late *l;
+
+	ASSERT_ON_LOOP(adm.conf.main);
+	list_for_each(l, &lates, link) {
+		struct adm_lu *lu = late_unit(l);
+
+		if (lu)
+			late_release(lu);
+	}
+}
+
+/* ---- it is open, or will not be -------------------------------------------------------------- */
+
+static void late_failed(struct adm_lu *lu, const struct late *l)
+{
+	log_error("target %u LUN %u stays NOT READY: %s", l->tid, l->lun, l->store.reason);
+	lu->apart = l->store.apart;
+	late_over(lu);
+	(void)scsi_lu_release(lu->scsi);
+}
+
+/* A target is busy, among other things, until its unit is there to be found. */
 static void late_arrives(struct timer *timer)
 {
 	struct late *l = container_of(timer, struct late, timer);
-	struct adm_lu *lu = late_unit(l);
+	struct adm_target *t = registry_target(l->tid);
+	struct adm_lu *lu;
 
-	if (lu && lu->target->busy) {
+	if (t && t->busy) {
 		loop_timer_arm(adm.conf.main, timer, BUSY_NS);
 		return;
 	}
-	if (lu)
+	lu = late_unit(l);
+	if (lu && l->store.blk)
 		l->arrived(lu, l->store.blk);
-	else
+	else if (lu)
+		late_failed(lu, l);
+	else if (l->store.blk)
 		store_close(l->store.blk);
 	late_free(l);
 }
@@ -108,7 +205,6 @@ static void late_opened(struct store_open *so)
 {
 	struct late *l = container_of(so, struct late, store);
 	struct store_open *waits = l->waits;
-	struct adm_lu *lu;
 
 	loop_timer_cancel(adm.conf.main, &l->timer);
 	if (still_under_way(l))
@@ -124,19 +220,8 @@ static void late_opened(struct store_open *so)
 		return;
 	}
 	no_more_late();
-	if (so->blk) {
-		timer_init(&l->timer, late_arrives);
-		late_arrives(&l->timer);
-		return;
-	}
-	lu = late_unit(l);
-	if (lu) {
-		log_error("target %u LUN %u stays NOT READY: %s", l->tid, l->lun, so->reason);
-		lu->late = false;
-		lu->apart = so->apart;
-		scsi_lu_set_late(lu->scsi, false);
-	}
-	late_free(l);
+	timer_init(&l->timer, late_arrives);
+	late_arrives(&l->timer);
 }
 
 static void late_told(struct timer *timer)
@@ -145,13 +230,13 @@ static void late_told(struct timer *timer)
 	struct store_open *waits = l->waits;
 
 	l->waits = NULL;
+	list_add_tail(&lates, &l->link);
 	nlate++;
 	waits->err = -EINPROGRESS;
 	snprintf(waits->reason, sizeof(waits->reason), "%.100s: %s", l->path,
 		 list_linked(&l->held) ? UNDER_WAY_WHY : "does not answer");
-	log_error("target %u LUN %u is NOT READY: %s. The others go on; it is ready when that is "
-		  "%s",
-		  l->tid, l->lun, waits->reason, list_linked(&l->held) ? "over" : "open");
+	log_notice("target %u LUN %u: its commands wait: %s. The others go on", l->tid, l->lun,
+		   waits->reason);
 	waits->done(waits);
 }
 
@@ -170,6 +255,7 @@ void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
 
 	ASSERT_ON_LOOP(adm.conf.main);
 	if (l) {
+		list_init(&l->link);
 		list_init(&l->held);
 		timer_init(&l->timer, late_told);
 		l->store = *so;

@@ -27,6 +27,9 @@ static void carry_lun(struct scsi_itl *itl, struct scsi_carried_lun *l)
 	if (lu->blk && !lu->lost) {
 		l->blocks = scsi_lu_blocks(lu);
 		l->block_size = lu->block_size;
+	} else {
+		l->blocks = itl->known.blocks;
+		l->block_size = itl->known.block_size;
 	}
 	pthread_mutex_unlock(&lu->lock);
 }
@@ -49,11 +52,12 @@ void scsi_carry_facts(const struct scsi_nexus *n, struct scsi_carried_lun *luns,
 	ASSERT_ON_LOOP(n->loop);
 	for (unsigned i = 0; i < count; i++) {
 		struct scsi_carried_lun *l = &luns[i];
-		struct scsi_lu *lu = n->itl[l->lun]->lu;
+		const struct scsi_itl *itl = n->itl[l->lun];
+		struct scsi_lu *lu = itl->lu;
 
 		pthread_mutex_lock(&lu->lock);
-		if (lu->blk && !lu->lost)
-			l->inquiry = scsi_features_facts_locked(lu);
+		l->inquiry = lu->blk && !lu->lost ? scsi_features_facts_locked(lu) :
+						    itl->known.inquiry;
 		pthread_mutex_unlock(&lu->lock);
 	}
 }
@@ -74,16 +78,18 @@ static void attentions_locked(struct scsi_itl *itl, const struct scsi_carried_lu
 		scsi_ua_add_locked(itl, l->ua[i]);
 }
 
-/* A unit whose store is not there yet has its medium changed when it comes. */
-static void changes_locked(struct scsi_itl *itl, const struct scsi_carried_lun *l)
+void scsi_carried_found_locked(struct scsi_itl *itl)
 {
 	const struct scsi_lu *lu = itl->lu;
+	const struct scsi_known known = itl->known;
 
-	if (!lu->blk || lu->lost || !l->block_size)
+	ASSERT(!lu->lost);
+	itl->known = (struct scsi_known){ 0 };
+	if (!lu->blk || !known.block_size)
 		return;
-	if (l->blocks != scsi_lu_blocks(lu) || l->block_size != lu->block_size)
+	if (known.blocks != scsi_lu_blocks(lu) || known.block_size != lu->block_size)
 		scsi_ua_add_locked(itl, UA_CAPACITY);
-	if (l->inquiry && l->inquiry != scsi_features_facts_locked(lu))
+	if (known.inquiry && known.inquiry != scsi_features_facts_locked(lu))
 		scsi_ua_add_locked(itl, UA_INQUIRY);
 }
 
@@ -109,7 +115,11 @@ bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l)
 	lu_perf_carried(itl);
 	pthread_mutex_lock(&lu->lock);
 	attentions_locked(itl, l);
-	changes_locked(itl, l);
+	itl->known = (struct scsi_known){ .blocks = l->blocks,
+					  .block_size = l->block_size,
+					  .inquiry = l->inquiry };
+	if (!lu->lost) /* else what stands in for its store says nothing */
+		scsi_carried_found_locked(itl);
 	scsi_features_hold_locked(itl, l->holds);
 	pthread_mutex_unlock(&lu->lock);
 	return true;

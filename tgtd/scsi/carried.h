@@ -52,5 +52,9 @@ void scsi_carry_facts(const struct scsi_nexus *n, struct scsi_carried_lun *luns,
  * that, too. False: no memory. */
 bool scsi_carried_lun(struct scsi_nexus *n, const struct scsi_carried_lun *l) must_check;
 void scsi_carried_luns_changed(struct scsi_nexus *n);
+struct scsi_itl;
+/* Its unit was lost when @itl was carried over, and has a store now: what has changed is told.
+ * lu->lock held. */
+void scsi_carried_found_locked(struct scsi_itl *itl);
 
 #endif

@@ -35,9 +35,13 @@ enum {
 	GATE_STILL = 1 << 19,	  /* somebody waits until this I_T_L nexus has nothing at work;
 				   * stops nothing */
 	GATE_SETTLE = 1 << 20,	  /* ... and holds back what comes: it has lost rights (shared.h) */
+	GATE_LATE = 1 << 21,	  /* the store is expected in a moment: commands are held back
+				   * (scsi_lu_await_store()) */
 };
+/* While any of these is set nothing begins. */
+#define GATE_STOP (GATE_FROZEN | GATE_SETTLE | GATE_LATE)
 /* What concerns every command that is not explicitly excepted. */
-#define GATE_HOLD (GATE_FROZEN | GATE_ORDER | GATE_SETTLE)
+#define GATE_HOLD (GATE_STOP | GATE_ORDER)
 #define GATE_NEXUS \
 	(GATE_UA | GATE_LUNS | GATE_RESERVED | GATE_HOLD | GATE_SANITIZE | GATE_ALUA_OFF | \
 	 GATE_LEASE)

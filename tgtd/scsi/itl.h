@@ -13,6 +13,13 @@
 
 #define UA_MAX 8
 
+/* What an initiator knows of a unit, who goes on from another process (carried.h). */
+struct scsi_known {
+	uint64_t blocks;
+	uint32_t block_size; /* 0: nothing */
+	uint32_t inquiry;
+};
+
 /* A figure that one thread writes and any may read. */
 #define stat_add(p, n) counter_add(p, n)
 
@@ -33,6 +40,7 @@ struct scsi_itl {
 	bool order_posted;
 	uint16_t ua[UA_MAX];	/* oldest first; lu->lock */
 	uint8_t nua;
+	struct scsi_known known; /* not compared yet: the unit is lost; lu->lock */
 	bool prevent;		/* PREVENT ALLOW MEDIUM REMOVAL by this nexus; lu->lock */
 	struct pr_reg *reg;	/* own registration; lu->lock */
 	uint64_t reg_id;	/* which; lu->lock */

@@ -318,6 +318,7 @@ static void store_closed(struct scsi_work *w)
 	scsi_lu_keep_loops(lu, 0);
 	pthread_mutex_destroy(&lu->lock);
 	free(lu->homes);
+	free(lu->release);
 	lat_shard_free(lu->gone_lat);
 	free(lu);
 	if (d->done)
@@ -477,9 +478,11 @@ static void swap_now(struct lu_swap *s)
 	scsi_features_new_store_locked(lu);
 	s->old = lu->blk;
 	adopt_blk(lu, s->blk);
-	lu->ejected = false;
-	scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
-	scsi_ua_raise_locked(lu, NULL, UA_CAPACITY);
+	if (!(lu->gate & GATE_LATE)) { /* else it is the one that initiators know */
+		lu->ejected = false;
+		scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
+		scsi_ua_raise_locked(lu, NULL, UA_CAPACITY);
+	}
 	scsi_lu_update_gate_locked(lu);
 	scsi_lu_gate_locked(lu, GATE_FROZEN, false);
 	pthread_mutex_unlock(&lu->lock);

@@ -96,6 +96,7 @@ struct scsi_lu {
 	bool deleting, ejected;
 	bool lost;		    /* its medium is not the one that it had (scsi_lu_set_lost()) */
 	bool late;		    /* ... yet (scsi_lu_set_late()) */
+	struct scsi_nexus_walk *release; /* of who waits (GATE_LATE); NULL: nobody; main loop */
 	struct {
 		uint8_t state, status; /* enum scsi_alua; who brought it about */
 	} alua[SCSI_TPG_MAX];	       /* by group, as in target->tpgs */

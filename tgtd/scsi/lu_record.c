@@ -14,6 +14,7 @@
  * It is written under lu->lock, so the journal has states in the order in which the unit had them.
  */
 #include <stdlib.h>
+#include "tgtd/scsi/carried.h"
 #include "tgtd/scsi/tpg.h"
 #include "tgtd/state/journal.h"
 
@@ -188,12 +189,25 @@ int scsi_lu_restore(struct scsi_lu *lu)
 
 /* ---- a medium that is lost ------------------------------------------------------------------- */
 
+static void found_locked(struct scsi_lu *lu)
+{
+	struct scsi_itl *itl;
+
+	/* Who was told NOT READY hears that this is over. */
+	if (!(lu->gate & GATE_LATE))
+		scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
+	list_for_each(itl, &lu->itls, link)
+		scsi_carried_found_locked(itl);
+}
+
 void scsi_lu_set_lost(struct scsi_lu *lu, bool lost)
 {
+	const bool before = lu->lost;
+
 	pthread_mutex_lock(&lu->lock);
-	if (lu->lost && !lost)
-		scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
 	lu->lost = lost;
+	if (before && !lost)
+		found_locked(lu);
 	scsi_lu_update_gate_locked(lu);
 	pthread_mutex_unlock(&lu->lock);
 }
@@ -203,4 +217,50 @@ void scsi_lu_set_late(struct scsi_lu *lu, bool late)
 	pthread_mutex_lock(&lu->lock);
 	lu->late = late;
 	pthread_mutex_unlock(&lu->lock);
+}
+
+static bool release_held(struct scsi_nexus_visit *v, struct scsi_nexus *n, struct scsi_itl *itl)
+{
+	(void)v;
+	(void)n;
+	scsi_itl_run_held(itl);
+	return true;
+}
+
+static void released(struct scsi_nexus_walk *all)
+{
+	free(all);
+}
+
+int scsi_lu_await_store(struct scsi_lu *lu)
+{
+	if (lu->release)
+		return 0;
+	lu->release = calloc(1, sizeof(*lu->release));
+	if (!lu->release)
+		return -ENOMEM;
+	lu->release->target = lu->target;
+	lu->release->lu = lu;
+	lu->release->fn = release_held;
+	lu->release->done = released;
+	pthread_mutex_lock(&lu->lock);
+	scsi_lu_gate_locked(lu, GATE_LATE, true);
+	pthread_mutex_unlock(&lu->lock);
+	return 0;
+}
+
+bool scsi_lu_release(struct scsi_lu *lu)
+{
+	/* A deletion aborts who waits, and might be over before the last visit. */
+	if (!lu->release || lu->deleting)
+		return false;
+	pthread_mutex_lock(&lu->lock);
+	scsi_lu_gate_locked(lu, GATE_LATE, false);
+	pthread_mutex_unlock(&lu->lock);
+	if (scsi_for_each_nexus(lu->release) < 0)
+		log_error("scsi: target %u LUN %u: out of memory, some commands wait until they "
+			  "are aborted",
+			  lu->target->tid, lu->lun);
+	lu->release = NULL;
+	return true;
 }

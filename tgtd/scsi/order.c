@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * An I_T_L nexus has a command less: who waited for that? And commands that have to wait: while the
- * store is being replaced (GATE_FROZEN), and for ORDERED ones (SAM-5 8.6.3). An ORDERED command
+ * store is being replaced (GATE_STOP), and for ORDERED ones (SAM-5 8.6.3). An ORDERED command
  * runs when all older ones of its I_T_L nexus have ended, and no younger one begins before it has
  * ended. HEAD OF QUEUE commands pass them all. Everything here is on the nexus' loop.
  *
@@ -76,7 +76,7 @@ static void turn(struct loop_msg *m)
 	struct list run = LIST_INIT(run);
 
 	itl->order_posted = false;
-	if (!(gate(itl) & (GATE_FROZEN | GATE_SETTLE)) && itl->inflight == itl->pins) {
+	if (!(gate(itl) & GATE_STOP) && itl->inflight == itl->pins) {
 		while (!list_empty(&itl->held)) {
 			struct scsi_cmd *cmd = list_first(&itl->held, struct scsi_cmd, link);
 			bool ordered = cmd->attr == SCSI_ATTR_ORDERED;
@@ -96,7 +96,7 @@ static void turn(struct loop_msg *m)
 
 void scsi_order_next(struct scsi_itl *itl)
 {
-	if (itl->order_posted || (gate(itl) & (GATE_FROZEN | GATE_SETTLE)))
+	if (itl->order_posted || (gate(itl) & GATE_STOP))
 		return;
 	if (list_empty(&itl->held)) {
 		atomic_fetch_and_explicit(&itl->gate, ~(uint32_t)GATE_ORDER, memory_order_relaxed);

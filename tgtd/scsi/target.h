@@ -247,11 +247,19 @@ int scsi_lu_resize(struct scsi_lu *lu) must_check;
 
 /* Its medium is not the one that it had: the store could not be opened, or was memory that ended
  * with an earlier process. Until that is taken back it is NOT READY, MANUAL INTERVENTION REQUIRED
- * (02/04/03), and then MEDIUM MAY HAVE CHANGED (06/28/00). Main loop. */
+ * (02/04/03), and then MEDIUM MAY HAVE CHANGED (06/28/00). Sessions that were carried over hear
+ * whether it has another size. Main loop. */
 void scsi_lu_set_lost(struct scsi_lu *lu, bool lost);
 /* As long as it is lost: its store is being opened, and nobody need do anything. Then it is NOT
  * READY, IN PROCESS OF BECOMING READY (02/04/01). Main loop. */
 void scsi_lu_set_late(struct scsi_lu *lu, bool late);
+/* It is late, and may come before its initiators have noticed: instead of NOT READY commands wait,
+ * whatever nexus they are of. Task management and what is answered of any unit (INQUIRY) go on. A
+ * store that comes meanwhile (scsi_lu_set_blk(), scsi_lu_set_lost()) is the one that they know, so
+ * no attention is raised. The caller sees to an end. 0, or -ENOMEM: nobody waits. Main loop. */
+int scsi_lu_await_store(struct scsi_lu *lu) must_check;
+/* Those that wait go on: with its store, or NOT READY. False: nobody was to wait. Main loop. */
+bool scsi_lu_release(struct scsi_lu *lu);
 
 /* ---- gateway groups ---- */
 /*

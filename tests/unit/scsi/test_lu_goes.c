@@ -100,6 +100,164 @@ START_TEST(another_store)
 }
 END_TEST
 
+/* ---- a store that is late -------------------------------------------------------------------- */
+
+static void do_lose(void *arg)
+{
+	(void)arg;
+	scsi_lu_set_lost(h.lu, true);
+	scsi_lu_set_late(h.lu, true);
+	ck_assert_int_eq(scsi_lu_await_store(h.lu), 0);
+}
+
+static void do_found_late(void *arg)
+{
+	(void)arg;
+	scsi_lu_set_late(h.lu, false);
+	scsi_lu_set_lost(h.lu, false);
+}
+
+static void do_find(void *arg)
+{
+	(void)arg;
+	do_found_late(NULL);
+	ck_assert(scsi_lu_release(h.lu));
+}
+
+static bool released;
+static void do_release_late(void *arg)
+{
+	(void)arg;
+	released = scsi_lu_release(h.lu);
+}
+
+static struct host_cmd *start_tur(struct host_nexus *n)
+{
+	return host_start(n, 1ull << 48, (uint8_t[6]){ 0 }, 6, false, NULL, 0);
+}
+
+static void takes_its_place(void)
+{
+	struct blk_open_args args = { .path = "8m", .block_size = 512, .node = -1 };
+	struct host_outcome r = { false, 0 };
+
+	other = blk_open("ram", &args);
+	host_do(&h, do_swap, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+}
+
+/* It comes in time: those that waited begin in their order, and nobody is told of anything. */
+START_TEST(late_store_is_awaited)
+{
+	struct host_nexus *a, *b, *c;
+	struct host_cmd *cmd[4], *aborted, *first;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	host_do(&h, do_lose, NULL);
+	cmd[0] = start_tur(a);
+	cmd[1] = host_start_write(a, 2);
+	b->attr = SCSI_ATTR_ORDERED;
+	cmd[2] = start_tur(b);
+	b->attr = 0;
+	cmd[3] = start_tur(b);
+	aborted = start_tur(b);
+	c = host_login(&h, "iqn.c");
+	first = start_tur(c);
+	host_steps(&h, 5);
+	for (unsigned i = 0; i < ARRAY_SIZE(cmd); i++)
+		ck_assert(!cmd[i]->completed);
+	ck_assert(!first->completed);
+	host_in(a, 1, (uint8_t[6]){ 0x12, [4] = 36 }, 6, 36); /* INQUIRY */
+	ck_assert_str_eq(host_result(a), "good");
+	host_abort(aborted);
+	ck_assert(host_wait(&h, &aborted->ended));
+	ck_assert(aborted->was_aborted);
+	host_finish(aborted);
+	takes_its_place();
+	host_steps(&h, 5);
+	ck_assert(!cmd[0]->completed); /* it is lost still */
+	host_do(&h, do_find, NULL);
+	for (unsigned i = 0; i < ARRAY_SIZE(cmd); i++) {
+		struct host_nexus *n = cmd[i]->n;
+
+		host_finish(cmd[i]);
+		ck_assert_str_eq(host_result(n), "good");
+	}
+	host_finish(first);
+	ck_assert_str_eq(host_result(c), "06/29/01");
+	for (unsigned i = 0; i < 2; i++) {
+		host_tur(i ? a : b, 1);
+		ck_assert_str_eq(host_result(i ? a : b), "good");
+	}
+	host_do(&h, do_release_late, NULL);
+	ck_assert(!released);
+	host_close(&h);
+}
+END_TEST
+
+/* It does not: NOT READY, and when it comes its medium may have changed. */
+START_TEST(late_store_comes_too_late)
+{
+	struct host_nexus *a, *b;
+	struct host_cmd *cmd;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	host_do(&h, do_lose, NULL);
+	cmd = start_tur(a);
+	host_steps(&h, 5);
+	ck_assert(!cmd->completed);
+	host_do(&h, do_release_late, NULL);
+	ck_assert(released);
+	host_finish(cmd);
+	ck_assert_str_eq(host_result(a), "02/04/01");
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "02/04/01");
+	takes_its_place();
+	host_do(&h, do_found_late, NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		struct host_nexus *n = i ? a : b;
+
+		host_tur(n, 1);
+		ck_assert_str_eq(host_result(n), "06/28/00");
+		host_tur(n, 1);
+		ck_assert_str_eq(host_result(n), "06/2a/09");
+		host_tur(n, 1);
+		ck_assert_str_eq(host_result(n), "good");
+	}
+	host_close(&h);
+}
+END_TEST
+
+/* The unit is deleted while commands wait for its store. */
+START_TEST(late_store_and_deletion)
+{
+	struct host_outcome r = { false, 0 };
+	struct host_nexus *a;
+	struct host_cmd *cmd;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	host_do(&h, do_lose, NULL);
+	cmd = start_tur(a);
+	host_steps(&h, 5);
+	force = true;
+	host_do(&h, do_lu_delete, &r);
+	host_do(&h, do_release_late, NULL);
+	ck_assert(!released);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+	ck_assert(cmd->ended && cmd->was_aborted);
+	host_finish(cmd);
+	h.lu = NULL;
+	host_close(&h);
+}
+END_TEST
+
 /* ---- while what is cached is written --------------------------------------------------------- */
 
 static struct blk_ops slow_ops;
@@ -487,7 +645,8 @@ START_TEST(target_busy)
 }
 END_TEST
 
-UNIT_MAIN("lu-goes", 30, deletion, another_store, flush_and_deletion, flush_and_another_store,
-	  closed_unseen, another_store_and_sanitize, grow, masking,
+UNIT_MAIN("lu-goes", 30, deletion, another_store, late_store_is_awaited,
+	  late_store_comes_too_late, late_store_and_deletion, flush_and_deletion,
+	  flush_and_another_store, closed_unseen, another_store_and_sanitize, grow, masking,
 	  masked_and_deleted, masked_and_another_store, another_store_and_masked, target_closed,
 	  target_busy)

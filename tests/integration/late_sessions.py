@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A store is late when a worker was killed, and sessions that went on ask for it (tests/preload/late_open.c): their commands
+wait, and nothing is noticed. One that is later than that is becoming ready meanwhile, as for anybody.
+
+    late_sessions.py TGTD_BIN DIR LATE_SO
+
+Prints a TAP line for each thing that must hold.
+"""
+import os, select, struct, sys, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from planned_restart import IQN, SIZE, Session, Tgtd, io, stamp, READ, WRITE
+from quiet_sessions import REST, Kills, goes_on, in_step, wait
+from iscsi_peer import Gone, is_
+
+ABORT_TASK = 1
+AWAIT = 5  # seconds: late.c
+TUR = b'\0'
+
+
+class Late:
+    def __init__(self, bin, dir, so):
+        os.environ['LATE_OPEN'] = self.hangs = dir + '/hangs'
+        self.t = t = Tgtd(bin, dir, '--seccomp', 'off', preload=so)
+        t.must('target', 'new', '--tid', 1, '--targetname', IQN)
+        t.must('target', 'bind', '--tid', 1, '-I', 'ALL')
+        for lun, disk in (1, 'late'), (2, 'disk'), (3, 'late-too'):
+            with open('%s/%s' % (dir, disk), 'wb') as f:
+                f.truncate(8 << 20)
+            t.must('logicalunit', 'new', '--tid', 1, '--lun', lun, '-b', '%s/%s' % (dir, disk))
+        self.kills = Kills(t)
+
+    def kill(self, *calm):
+        """The worker; sessions are at rest, and both stores that are late hang when they are opened."""
+        for s in calm:
+            in_step(s)
+        time.sleep(REST)
+        open(self.hangs, 'w').close()
+        is_('killed, and another one serves', self.kills.kill(), self.t.log()[-2000:])
+
+    def comes(self):
+        os.unlink(self.hangs)
+
+    def ready(self):
+        return wait(lambda: self.t.must('target', 'show').count('Late:') == 0)
+
+
+def ready(luns=(1, 2, 3)):
+    """A session that no unit has anything to tell."""
+    s = Session()
+    for lun in luns:
+        while s.run(TUR, lun=lun)[0] != 'good':
+            pass
+    return in_step(s)
+
+
+def begin(s, cdb=TUR, edtl=0, lun=1):
+    """A command is sent; its tag and number."""
+    c = s.command(bytes(cdb), 0x80 | (0x40 if edtl else 0) | 1, edtl, lun=lun)
+    s.out(c)
+    return struct.unpack('>I', c[16:20])[0], struct.unpack('>I', c[24:28])[0]
+
+
+def silent(s, seconds=0.3):
+    return not select.select([s.sock], [], [], seconds)[0]
+
+
+def answer(s, itt):
+    """Sense, status or data of that command, or its end."""
+    whole = b''
+    try:
+        while True:
+            head, data = s.recv()
+            if struct.unpack('>I', head[16:20])[0] != itt:
+                continue
+            whole += data if head[0] == 0x25 else b''
+            if head[0] == 0x21 and head[3] == 2:
+                sense = data[2:]
+                return '%02x/%02x/%02x' % (sense[2] & 15, sense[12], sense[13])
+            if head[0] == 0x21 or head[1] & 1:
+                return whole or ('status %02x' % head[3] if head[3] else 'good')
+    except (Gone, AssertionError, OSError) as e:
+        return repr(e)
+
+
+def in_time(l):
+    calm, reader, leaver, aborts, rests = (ready() for _ in range(5))
+    is_('a write', calm.run(io(WRITE, 64, 8), out=stamp(1, 8, 1)) == ('good', b''))
+    l.kill(calm, reader, leaver, aborts, rests)
+    asked = begin(calm)
+    read = begin(reader, io(READ, 64, 8), SIZE)
+    begin(leaver)
+    held = begin(aborts)
+    is_('a unit whose store is late does not answer', silent(calm) and silent(reader))
+    is_('... a ping is answered', calm.answers())
+    is_('... and so is another unit', calm.run(TUR, lun=2)[0] == 'good' and reader.run(io(READ, 0, 8), SIZE, lun=2)[0] == 'good')
+    is_('... ABORT TASK ends a command that waits', aborts.manage(ABORT_TASK, itt=held[0], sn=held[1]) == 0)
+    is_('... which is not answered then', silent(aborts, 0.1))
+    leaver.logout()
+    is_('... a session with one logs out', True)
+    new = Session()
+    fresh = begin(new)
+    is_('... one that has just come waits, too', silent(new))
+    l.comes()
+    is_('the store comes: TEST UNIT READY is answered', answer(calm, asked[0]) == 'good', calm.noticed)
+    is_('... and a read', answer(reader, read[0]) == stamp(1, 8, 1), reader.noticed)
+    for s in calm, reader, aborts, rests:
+        is_('... nobody has noticed anything', goes_on(s) and goes_on(s, lun=3), s.noticed)
+    is_('... POWER ON is for who has just come', answer(new, fresh[0]).startswith('06/29/') and new.run(TUR)[0] == 'good')
+    is_('... and the log says of no NOT READY', 'NOT READY' not in l.t.log(), l.t.log()[-2000:])
+    for s in calm, reader, aborts, rests, new:
+        s.logout()
+
+
+def another_size(l, dir):
+    knows, asks = ready(), ready()
+    l.kill(knows, asks)
+    asked = begin(asks)
+    os.truncate(dir + '/late', 16 << 20)
+    l.comes()
+    is_('a store comes that has another size: who asks is told', answer(asks, asked[0]) == '06/2a/09')
+    is_('... once', asks.run(TUR)[0] == 'good')
+    is_('... and so is who was at rest', [knows.run(TUR)[0] for _ in range(2)] == ['06/2a/09', 'good'])
+    capacity = int.from_bytes(asks.run(b'\x25', 8)[1][:4], 'big')
+    is_('... which is that', capacity == (16 << 20) // 512 - 1, capacity)
+    knows.logout()
+    asks.logout()
+
+
+def too_late(l):
+    asks, rests = ready(), ready()
+    l.kill(asks, rests)
+    began = time.monotonic()
+    told = answer(asks, begin(asks)[0])
+    took = time.monotonic() - began
+    is_('a store hangs: its unit is becoming ready', told == '02/04/01', told)
+    is_('... after %.1f s' % took, AWAIT - 3 < took < AWAIT + 15)
+    is_('... which the log says', 'target 1 LUN 1 is NOT READY: ' in l.t.log())
+    began = time.monotonic()
+    told = rests.run(TUR)[0]
+    is_('... who asks then is told at once', told == '02/04/01' and time.monotonic() - began < 3, told)
+    l.comes()
+    is_('... it comes', l.ready())
+    for s in asks, rests:
+        told = [s.run(TUR)[0] for _ in range(3)]
+        is_('... and that is told: the medium may have changed', told[0] == '06/28/00' and told[2] == 'good', told)
+        s.logout()
+
+
+def other_ends(l):
+    """What else may happen to commands that wait."""
+    asks, rests = ready(), ready()
+    l.kill(asks, rests)
+    asked, other = begin(asks), begin(rests, lun=3)
+    is_('both wait', silent(asks) and silent(rests))
+    l.t.must('logicalunit', 'delete', '--tid', 1, '--lun', 3)
+    is_('a unit is deleted whose commands wait', rests.answers() and rests.run(TUR, lun=2)[0] in ('good', '06/3f/0e'))
+    rc, out = l.t.restart()
+    told = answer(asks, asked[0])  # (or first that LUNs have changed)
+    is_('a planned restart does not wait: who waits is told', told in ('02/04/01', '06/3f/0e') and rc == 0, told, out)
+    l.kills.since = time.monotonic()
+    l.comes()
+    is_('... and goes on', asks.answers() and l.ready())
+    asks.logout()
+    rests.logout()
+
+
+def main(bin, dir, so):
+    l = Late(bin, dir, so)
+    in_time(l)
+    another_size(l, dir)
+    too_late(l)
+    other_ends(l)
+    is_('it ends with 0', l.t.stop() == 0, l.t.log()[-2000:])
+
+
+main(*sys.argv[1:])
+sys.exit(is_.failures > 0)
