@@ -81,6 +81,27 @@ holds load_reads_back_at_the_end "r['errors']['miscompared'] >= 2048 and r['veri
 # The bare loop stores nothing, so verification must see it.
 expect load_verification_can_fail 1 "${load[@]}" --verify --fill --range 1m --count 100 "${json[@]}"
 holds load_counts_what_is_wrong "r['errors']['miscompared'] > 0 and r['verified'] == 0"
+# One of four connections is lost: in the run, in the fill, with answers that never come. It ends with what the others have.
+cut() { # NAME WAY BYTES ARGS...: by a relay that resets the second connection, or falls silent there
+	local relay at
+	python3 -B tests/integration/cutter.py "$port" "$2" "$3" >"$tmp/cutter" &
+	relay=$!
+	pids="$bare $relay"
+	for _ in $(seq 100); do
+		at=$(cat "$tmp/cutter") && [ -n "$at" ] && break
+		sleep 0.1
+	done
+	expect "$1" 1 timeout 60 "$bin/tgt-load" --portal "127.0.0.1:$at" --target iqn.2026-11.test:bare --wait block \
+		--connections 4 --depth 8 "${json[@]}" "${@:4}"
+	holds "$1_says_so" "r['errors']['lost_connections'] == 1 and r['ios'] > 0 and r['errors']['failed'] > 0"
+	{ kill $relay && wait $relay; } 2>/dev/null
+	pids=$bare
+}
+cut load_loses_one reset 1m --time 1 --warmup 0
+cut load_loses_one_and_counts reset 1m --count 2000
+cut load_loses_one_and_verifies reset 1m --verify --range 1m --read 50 --time 1 --warmup 0
+cut load_loses_one_and_fills reset 1m --verify --fill --range 16m --time 1 --warmup 0
+cut load_hears_no_more_of_one silence 1m --verify --range 1m --time 1 --warmup 0
 expect load_wrong_usage 2 "$bin/tgt-load" --target a --bs 7
 expect load_nobody_there 3 "$bin/tgt-load" --portal 127.0.0.1:1 --target a
 stop_bare

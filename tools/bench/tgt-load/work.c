@@ -28,9 +28,11 @@ enum {
 	SHOW_ERRORS = 10,
 };
 
-/* How long the open loop lags before arrivals are dropped, and how long a drain may last. */
+/* How long the open loop lags before arrivals are dropped, how long a drain may last, and how long
+ * nothing may come where all that was begun has to end. */
 #define LATE_NS 1000000000ull
 #define DRAIN_NS 10000000000ull
+#define SILENCE_NS 60000000000ull
 
 /* A connection's sequential stream. */
 struct seq {
@@ -238,6 +240,13 @@ static void show_status(struct worker *w, struct conn *c, const struct slot *s, 
 	show(w, c, text);
 }
 
+/* Its write may have been done or not, or be done yet: nothing is known about the place. */
+static void forget_range(const struct slot *s)
+{
+	memset(s->lu->gen + s->offset / STAMP_BYTES, 0,
+	       s->len / STAMP_BYTES * sizeof(s->lu->gen[0]));
+}
+
 static void on_done(struct conn *c, struct slot *s, uint8_t status)
 {
 	struct worker *w = c->owner;
@@ -254,9 +263,7 @@ static void on_done(struct conn *c, struct slot *s, uint8_t status)
 			for (uint32_t i = 0; i < s->len / STAMP_BYTES; i++)
 				s->lu->gen[at + i] = s->lu->owed[at + i];
 		} else if (s->write) {
-			/* It may have been done or not: nothing is known about the place. */
-			memset(s->lu->gen + s->offset / STAMP_BYTES, 0,
-			       s->len / STAMP_BYTES * sizeof(s->lu->gen[0]));
+			forget_range(s);
 		} else if (status == 0) {
 			check_range(w, c, s);
 		}
@@ -280,13 +287,18 @@ static void bury(struct worker *w, struct conn *c)
 		show(w, c, c->why);
 		c->why[0] = '\0';
 	}
-	w->alive--;
+	if (c->local < w->nconn)
+		w->alive--;
 	for (unsigned i = 0; i < c->depth; i++) {
-		if (c->slot[i].active) {
-			c->slot[i].active = false;
-			w->tally.failed++;
-			w->inflight--;
-		}
+		struct slot *s = &c->slot[i];
+
+		if (!s->active)
+			continue;
+		s->active = false;
+		w->tally.failed++;
+		w->inflight--;
+		if (w->run->opts->verify && s->write)
+			forget_range(s); /* and it stays busy until read back */
 	}
 }
 
@@ -391,6 +403,7 @@ static void receive(struct worker *w, struct conn *c)
 	atomic_store_explicit(&w->done, w->ended, memory_order_relaxed);
 	if (total > 0) {
 		w->moved = true;
+		w->heard = w->now;
 		refill(w, c->local);
 	}
 }
@@ -434,18 +447,52 @@ static int patience(const struct worker *w)
 	return 10;
 }
 
-static bool finished(const struct worker *w)
+/* What is under way takes so long that nobody waits for it. */
+static bool overdue(const struct worker *w)
+{
+	if (w->phase == PHASE_RUN && !w->run->opts->count)
+		return w->now > w->run->end + DRAIN_NS;
+	return w->now > w->heard + SILENCE_NS;
+}
+
+/* Connections that owe an answer are lost. */
+static void lose_silent(struct worker *w)
+{
+	for (unsigned i = 0; i < w->nconn; i++) {
+		struct conn *c = w->conn[i];
+		bool owes = false;
+
+		for (unsigned k = 0; k < c->depth; k++)
+			owes |= c->slot[k].active;
+		if (c->dead || !owes)
+			continue;
+		conn_fail(c, "commands are not answered");
+		bury(w, c);
+	}
+}
+
+/* What a lost connection would have gone through is left out. */
+static bool streams_over(const struct worker *w)
+{
+	for (unsigned i = 0; i < w->nconn; i++)
+		if (!w->seq[i].over && !w->conn[i]->dead && !w->conn[i]->draining)
+			return false;
+	return true;
+}
+
+static bool finished(struct worker *w)
 {
 	if (w->alive == 0 || atomic_load_explicit(&w->run->stop, memory_order_relaxed))
 		return true;
-	if (w->inflight > 0)
-		return w->phase == PHASE_RUN && w->now > w->run->end + DRAIN_NS;
-	if (w->phase != PHASE_RUN) {
-		for (unsigned i = 0; i < w->nconn; i++)
-			if (!w->seq[i].over)
-				return false;
-		return true;
+	if (w->inflight > 0) {
+		if (!overdue(w))
+			return false;
+		if (w->phase == PHASE_RUN && !w->run->opts->verify && !w->run->opts->count)
+			return true;
+		lose_silent(w);
 	}
+	if (w->phase != PHASE_RUN)
+		return streams_over(w);
 	if (w->run->opts->count != 0)
 		return atomic_load_explicit(&w->run->issued, memory_order_relaxed) >=
 		       w->run->opts->count;
@@ -486,7 +533,7 @@ void *work_thread(void *arg)
 				strerror(errno));
 	}
 	clock_tick(w);
-	w->due = w->now;
+	w->due = w->heard = w->now;
 	for (unsigned i = 0; i < w->nconn; i++)
 		refill(w, i);
 	while (!finished(w)) {
@@ -581,7 +628,12 @@ int work_init(struct worker *w)
 
 void work_phase(struct worker *w, enum phase phase)
 {
+	const struct run *r = w->run;
+
 	w->phase = phase;
+	if (phase == PHASE_READ_BACK) /* (of lost connections: there is one worker) */
+		for (unsigned i = 0; i < r->nlu; i++)
+			memset(r->lu[i].busy, 0, r->lu[i].range / STAMP_BYTES);
 	place_streams(w);
 }
 

@@ -64,6 +64,7 @@ struct worker {
 	struct rnd rnd;
 	struct zipf *zipf; /* one per size, only with PAT_ZIPF */
 	uint64_t now;
+	uint64_t heard; /* when something has come last */
 	uint64_t due;  /* open loop: next arrival */
 	double gap;    /* ns between arrivals of this worker, 0: closed loop */
 	unsigned turn; /* open loop: whose turn */
