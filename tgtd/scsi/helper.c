@@ -5,7 +5,7 @@
  */
 #include "tgtd/scsi/lu.h"
 
-#define LANES 256 /* keys that fall together wait for each other */
+#define LANES 256 /* keys that fall together wait for each other, but for key 0 */
 
 static struct offload_lane lane[LANES];
 
@@ -28,9 +28,16 @@ static void work_over(struct offload_job *job)
 	w->done(w);
 }
 
+/* What stands in for a store that hangs must not wait for that: no path has a lane of its own. */
+static unsigned lane_of(uint64_t key)
+{
+	const uint64_t hash = key * 0x9e3779b97f4a7c15ull >> 32;
+
+	return key ? 1 + (unsigned)(hash * (LANES - 1) >> 32) : 0;
+}
+
 void scsi_helper_run(struct scsi_work *w)
 {
 	ASSERT(w->home);
-	offload_submit_serial(&lane[(w->key * 0x9e3779b97f4a7c15ull) >> 56], &w->job, w->home,
-			      work_run, work_over);
+	offload_submit_serial(&lane[lane_of(w->key)], &w->job, w->home, work_run, work_over);
 }

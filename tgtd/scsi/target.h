@@ -376,13 +376,14 @@ void scsi_lu_each_session(struct scsi_lu *lu,
 struct scsi_work {
 	struct offload_job job;
 	uint64_t key; /* scsi_work_key() of the store's path; or anything
-		       * that says what it is about */
+		       * that says what it is about; 0: of no store */
 	struct loop *home;
 	void (*work)(struct scsi_work *w); /* on a helper thread, which is no loop */
 	void (*done)(struct scsi_work *w); /* on ->home; may free @w */
 };
 /* Any thread. @w is the helper's until done(). */
 void scsi_helper_run(struct scsi_work *w);
+/* Any thread. 0: @path is NULL. What has no path waits for nothing that has one. */
 uint64_t scsi_work_key(const char *path);
 
 /* Where persistent reservations with APTPL and saved mode pages live: files of each logical unit
