@@ -26,8 +26,8 @@
 
 #define LATE_NS (2 * NSEC_PER_SEC)
 #define BUSY_NS (50 * NSEC_PER_MSEC)
-/* The memory of a dead worker takes milliseconds to go, and a second or two under a sanitizer.
- * Initiators give a command 30 s, most of them, before they abort it. */
+/* The memory of a dead worker takes milliseconds to go, and a busy disk answers within a second or
+ * two. Initiators give a command 30 s, most of them, before they abort it. */
 #define AWAIT_NS (5 * NSEC_PER_SEC)
 
 struct late {
