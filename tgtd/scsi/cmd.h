@@ -133,7 +133,7 @@ struct scsi_cmd {
 	void *priv;		/* slow commands' state machine (XCOPY, WRITE SAME ...) */
 	void (*fini)(struct scsi_cmd *cmd);   /* gives back what ->priv holds, at the end */
 	bool (*cancel)(struct scsi_cmd *cmd); /* of a CMD_JOB: lets the job go
-					       * on alone; false: too late */
+					       * on alone; false: it ends soon */
 	void (*resume)(struct scsi_cmd *cmd); /* what to do when the step under way has ended */
 	struct blk *io_blk;	/* where scsi_io() goes: the LU's store, or another one of a copy */
 	void (*fill)(struct scsi_cmd *cmd), (*after_fill)(struct scsi_cmd *cmd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* WRITE SAME 10/16, UNMAP, GET LBA STATUS (SBC-4 5.6, 5.35, 5.52). All lengths are 64 bits wide. */
+/* WRITE SAME 10/16, GET LBA STATUS (SBC-4 5.6, 5.52). All lengths are 64 bits wide. */
 #include "tgtd/scsi/commands/commands.h"
 
 #define ZERO_STEP GiB(1)    /* so that a long one can be aborted */
@@ -127,85 +127,6 @@ void op_write_same10(struct scsi_cmd *cmd)
 void op_write_same16(struct scsi_cmd *cmd)
 {
 	write_same(cmd, cmd->cdb[1] & SAME_NDOB);
-}
-
-/* ---- UNMAP ----------------------------------------------------------------------------------- */
-
-static void unmap_next(struct scsi_cmd *cmd);
-
-static void unmapped(struct scsi_cmd *cmd)
-{
-	if (!write_failed(cmd))
-		unmap_next(cmd);
-}
-
-/* xfer_next: the descriptor's offset in the list; nblocks: descriptors left. */
-static void unmap_next(struct scsi_cmd *cmd)
-{
-	const struct scsi_lu *lu = cmd->lu;
-	const uint8_t *d;
-	struct blk_req *io;
-	uint64_t n;
-
-	do {
-		if (cmd->nblocks == 0) {
-			scsi_done(cmd);
-			return;
-		}
-		d = cmd->heap + cmd->xfer_end;
-		cmd->xfer_end += 16;
-		cmd->nblocks--;
-		n = get_be32(d + 8);
-	} while (n == 0);
-	cmd->lba = get_be64(d);
-	cmd->xfer_next = 0;
-	io = scsi_io(cmd);
-	/* ANCHOR: the space stays, the blocks read as zeros. */
-	io->op = cmd->cdb[1] & 0x01 ? BLK_ZERO : BLK_DISCARD;
-	io->offset = cmd->lba << lu->block_shift;
-	io->len = n << lu->block_shift;
-	scsi_io_submit(cmd, unmapped);
-}
-
-static void sbc_unmap(struct scsi_cmd *cmd)
-{
-	const struct scsi_lu *lu = cmd->lu;
-	uint32_t got = cmd->heap_got, len;
-	uint64_t blocks = scsi_lu_blocks(lu);
-
-	if (got < 8 || get_be16(cmd->heap + 2) > got - 8u) {
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_PARAMETER_LIST_LENGTH_ERROR);
-		return;
-	}
-	len = get_be16(cmd->heap + 2);
-	if (len / 16 > SCSI_UNMAP_DESCRIPTORS) {
-		scsi_bad_param(cmd, 2, -1);
-		return;
-	}
-	/* All are looked at before anything happens. */
-	for (uint32_t at = 8; at + 16 <= 8 + len; at += 16) {
-		uint64_t lba = get_be64(cmd->heap + at), n = get_be32(cmd->heap + at + 8);
-
-		if (lba > blocks || n > blocks - lba) {
-			scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_LBA_OUT_OF_RANGE);
-			return;
-		}
-	}
-	cmd->nblocks = len / 16;
-	cmd->xfer_end = 8;
-	unmap_next(cmd);
-}
-
-void op_unmap(struct scsi_cmd *cmd)
-{
-	uint32_t len = get_be16(cmd->cdb + 7);
-
-	if (!scsi_lu_thin(cmd->lu))
-		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_INVALID_COMMAND_OPERATION_CODE);
-	else if (len == 0)
-		scsi_done(cmd);
-	else
-		scsi_data_out(cmd, len, sbc_unmap);
 }
 
 /* ---- GET LBA STATUS -------------------------------------------------------------------------- */
