@@ -354,7 +354,7 @@ static bool atomic_over(struct aio_io *io, ssize_t *res)
 	return false;
 }
 
-/* Is it RWF_NOWAIT that the kernel, or the file system, does not know here? */
+/* Is it RWF_NOWAIT that the kernel, or the file system, does not know here? (Or RWF_ATOMIC.) */
 static bool lacks_nowait(const struct aio_io *io, ssize_t res)
 {
 	return res == -EOPNOTSUPP || (io->fault && res == -EINVAL);
@@ -366,7 +366,12 @@ static void aio_engine_finished(struct aio_io *io, ssize_t res)
 	struct aio_store *s = io->store;
 
 	if (unlikely(io->nowait && lacks_nowait(io, res))) {
-		s->no_nowait = true;
+		/* Of an atomic write that may be RWF_ATOMIC: a thread asks without RWF_NOWAIT, and
+		 * others will find out whether it was that. */
+		if (io->req->flags & BLK_F_ATOMIC)
+			io->waits = true;
+		else
+			s->no_nowait = true;
 		aio_engine_start(io);
 		return;
 	}

@@ -25,6 +25,11 @@ static char path[64];
 
 /* ---- a kernel to order ----------------------------------------------------------------------- */
 
+#ifndef RWF_ATOMIC
+#define RWF_ATOMIC 0x00000040
+#endif
+#define F_PLAYED (RWF_NOWAIT | RWF_ATOMIC)
+
 static struct {
 	bool no_direct, no_rwf, no_fdsync;
 	unsigned shrink;    /* takes at most this many iocbs at once; 0: all */
@@ -46,6 +51,8 @@ static struct {
 			     * who does without waits until that changes */
 	_Atomic unsigned waiting; /* so many do */
 	pthread_t loop;	    /* must not be among them */
+	int no_flags;	    /* RWF_* that it does not know, of those that F_PLAYED has: refused */
+	_Atomic unsigned nowaits, atomics; /* so many that it knew came */
 	_Atomic unsigned lost; /* so many fdatasync() fail, and are slow to come back */
 	_Atomic unsigned syncs, out;
 } kernel;
@@ -136,6 +143,20 @@ static void wait_for_it(io_context_t ctx, struct iocb *cb)
 	cb->u.c.offset = was.u.c.offset;
 }
 
+/* A kernel and a disk that know some of F_PLAYED, whatever is below. */
+static int submit_known(io_context_t ctx, long nr, struct iocb **ios)
+{
+	long n = 0;
+
+	for (; n < nr && !(ios[n]->aio_rw_flags & kernel.no_flags); n++) {
+		kernel.nowaits += (ios[n]->aio_rw_flags & RWF_NOWAIT) != 0;
+		kernel.atomics += (ios[n]->aio_rw_flags & RWF_ATOMIC) != 0;
+		ios[n]->aio_rw_flags &= ~F_PLAYED;
+	}
+	ck_assert(!n || syscall(SYS_io_submit, ctx, n, ios) == n);
+	return n ? (int)n : -EOPNOTSUPP;
+}
+
 int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 {
 	static struct iovec short_iov[64]; /* the kernel copies it */
@@ -149,6 +170,8 @@ int io_submit(io_context_t ctx, long nr, struct iocb **ios)
 	}
 	if (kernel.hangs)
 		return (int)submit_living(ctx, nr, ios);
+	if (kernel.no_flags)
+		return submit_known(ctx, nr, ios);
 	if (kernel.waits) {
 		for (long i = 0; i < nr; i++)
 			if ((int)ios[i]->aio_fildes == kernel.waits)
@@ -680,6 +703,34 @@ START_TEST(a_refusal_hits_whom_it_is_about)
 }
 END_TEST
 
+/* Which of its flags the kernel does not know is found out: an atomic write that is refused makes
+ * no thread of what may go without one. */
+START_TEST(atomic_or_nowait)
+{
+	uint8_t data[4096], back[4096];
+
+	open_aio(MiB(1), 512);
+	t.blk->caps |= BLK_CAP_ATOMIC;
+	t.blk->atomic_min = t.blk->atomic_max = sizeof(data);
+	memset(data, 0x5a, sizeof(data));
+	kernel.no_flags = RWF_ATOMIC;
+	ck_assert_int_eq(bt_write(&t, 0, sizeof(data), data, BLK_F_FROM | BLK_F_ATOMIC), -EIO);
+	ck_assert_uint_eq(kernel.atomics, 0);
+	ck_assert_int_eq(bt_read(&t, 0, sizeof(back), back, 0), 0);
+	ck_assert(bt_all(back, sizeof(back), 0));
+	ck_assert_uint_eq(kernel.nowaits, 1);
+
+	kernel.no_flags = RWF_NOWAIT;
+	ck_assert_int_eq(bt_write(&t, 0, sizeof(data), data, BLK_F_FROM | BLK_F_ATOMIC), 0);
+	ck_assert_uint_eq(kernel.atomics, 1);
+	ck_assert_int_eq(bt_read(&t, 0, sizeof(back), back, 0), 0);
+	ck_assert_mem_eq(back, data, sizeof(data));
+	ck_assert_uint_eq(kernel.nowaits, 1);
+	kernel.no_flags = 0;
+	close_aio();
+}
+END_TEST
+
 /* A loop whose I/O is not over, or not even with the kernel, must not be
  * destroyed: whoever wants to can ask. */
 START_TEST(a_loop_with_io_is_busy)
@@ -1187,6 +1238,7 @@ int main(void)
 	tcase_add_test(tc, refused_while_others_hang);
 	tcase_add_loop_test(tc, the_kernel_waits_for_one_store, 0, 2);
 	tcase_add_test(tc, a_refusal_hits_whom_it_is_about);
+	tcase_add_test(tc, atomic_or_nowait);
 	tcase_add_loop_test(tc, a_loop_with_io_is_busy, 0, 2);
 	tcase_add_test(tc, abort_before_the_kernel_has_it);
 	tcase_add_test(tc, several_syncs_that_the_kernel_does_not_know);
