@@ -7,9 +7,6 @@
 #include "conf/parse_int.h"
 #include "conf/portal.h"
 
-#define CLUSTER_GATEWAYS 16
-#define CLUSTER_MIRROR_PORT 7260 /* tgtd/cluster/live/mirror_link.h */
-
 static bool cluster_name_ok(const char *name)
 {
 	const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -64,7 +61,7 @@ static int cluster_gateway(struct parser *p, char *value)
 
 	if (!cluster_name_ok(value) || !parse_number(tag, UINT16_MAX, &id) || !id)
 		return parse_fail(p, "gateway is %s", conf_says("gateway"));
-	if (*address && !conf_address_name(address, CLUSTER_MIRROR_PORT, name))
+	if (*address && !conf_address_name(address, CONF_CLUSTER_PORT, name))
 		return parse_fail(p, "gateway %s: '%s' is no address that others can connect to",
 				  value, address);
 	list_for_each(kv, &p->c->cluster_lines, link) {
@@ -82,8 +79,8 @@ static int cluster_gateway(struct parser *p, char *value)
 		if (other && !strcmp(other, name))
 			return parse_fail(p, "two gateways at the address %s", name);
 	}
-	if (gateways == CLUSTER_GATEWAYS)
-		return parse_fail(p, "more than %u gateways", CLUSTER_GATEWAYS);
+	if (gateways == CONF_CLUSTER_GATEWAYS)
+		return parse_fail(p, "more than %u gateways", CONF_CLUSTER_GATEWAYS);
 	snprintf(text, sizeof(text), "%s %u%s%s", value, id, *name ? " " : "", name);
 	conf_add_kv(p->c, &p->c->cluster_lines, "gateway", text)->pos = p->pos;
 	return 0;

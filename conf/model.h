@@ -17,6 +17,8 @@
 #define CONF_MAX_LUN 16383
 #define CONF_NAME_MAX 223
 #define CONF_CLUSTER_NAME 40 /* characters of a cluster's name, and of a gateway's */
+#define CONF_CLUSTER_GATEWAYS 16
+#define CONF_CLUSTER_PORT 7260 /* where a gateway listens for mirrors, unless it says so */
 #define CONF_MAX_TARGETS 4096
 #define CONF_MAX_LUS 65536 /* in one configuration */
 #define CONF_MAX_RULES 16384 /* in a target */

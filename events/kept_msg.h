@@ -31,6 +31,7 @@
 #define KEPT_DIED_NO_SESSIONS 2 /* ... with none of their sessions */
 #define KEPT_DIED_NO_CLEAN 3	/* ... nor with what is clean in their cache */
 #define KEPT_DIED_SOON_MAX 4	/* ... or there is none */
+#define KEPT_APART 2u /* caches of other versions: "apart/K/N", K below this */
 #define KEPT_MSG_MAGIC 0x6b657074u
 
 enum kept_word {

@@ -12,6 +12,8 @@
 #include "tgtd/group_file.h"
 
 static_assert(CONF_PASSWORD_MAX == MIRROR_SECRET_MAX, "what is read is not too long");
+static_assert(CONF_CLUSTER_GATEWAYS == GW_GATEWAYS && CONF_CLUSTER_PORT == MIRROR_PORT,
+	      "a <cluster> that is taken when it is read is taken here, too");
 
 static bool is_gateway(const struct conf *c, const char *name, size_t n)
 {

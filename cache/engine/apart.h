@@ -18,9 +18,10 @@
 #ifndef CACHE_ENGINE_APART_H
 #define CACHE_ENGINE_APART_H
 
+#include "events/kept_msg.h"
 #include "events/topology.h"
 
-#define APART_MAX 2u /* caches */
+#define APART_MAX KEPT_APART /* caches */
 /* Why a store is not opened. */
 #define APART_WHY                                                                                  \
 	"what is dirty of it is in memory of another version of tgtd, which is kept for that"

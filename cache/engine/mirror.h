@@ -13,7 +13,7 @@
  *   another end  has what the mirror keeps behind it forgotten, and writes back what it keeps of
  *             the last block. Then what is behind leaves the cache
  *
- * Blocks of the mirror are those of the cache, of 64 sectors (32 KiB) at most.
+ * Blocks of the mirror are those of the cache, up to CACHE_MIRROR_BLOCK_MAX.
  *
  * Locks: operations are called with partition locks held where they say so. They may take locks of
  * their own, which come behind all of the cache's but are leaves. They call nothing of the cache.
@@ -25,6 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "events/base.h"
+
+#define CACHE_MIRROR_BLOCK_MAX KiB(32) /* 64 sectors: one word says which */
 
 struct blk;
 struct cache_mirror;

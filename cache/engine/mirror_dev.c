@@ -72,7 +72,7 @@ int cache_mirror_begin(struct blk *blk, const struct cache_mirror_ops *ops, void
 	struct finding f = { .rc = 0 };
 
 	ASSERT(cache_is_cached(blk));
-	if (dev->cache->geo.sectors > 64)
+	if (dev->cache->geo.sectors > CACHE_MIRROR_BLOCK_MAX / SECTOR_SIZE)
 		return -ENOTSUP;
 	if (dev->mirror)
 		return -EBUSY;

@@ -4,11 +4,10 @@
  * units whose writes are answered when another gateway has them, too: it is refused where that
  * cannot be. `through` is off.
  */
+#include "cache/engine/mirror.h"
 #include "cache/engine/stat.h"
 #include "tgtd/admin/admin_int.h"
 #include "tgtd/cluster/live/group.h"
-
-#define MIRROR_BLOCK_MAX KiB(32) /* cache/engine/mirror.h */
 
 bool write_cache_mirrors(const char *key, const char *value)
 {
@@ -36,7 +35,10 @@ const char *write_cache_no_mirror(const struct adm_lu *lu)
 	if (lu->write_through)
 		return "its store is write-through (bsopts, bsoflags)";
 	cache_get_info(adm.conf.cache, &info);
-	return info.block > MIRROR_BLOCK_MAX ? "blocks of the cache are larger than 32 KiB" : NULL;
+	static_assert(CACHE_MIRROR_BLOCK_MAX == KiB(32), "the text says so");
+	if (info.block > CACHE_MIRROR_BLOCK_MAX)
+		return "blocks of the cache are larger than 32 KiB";
+	return NULL;
 }
 
 enum adm_status write_cache_refuse(struct adm_call *call, const char *why)

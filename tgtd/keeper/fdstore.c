@@ -17,11 +17,10 @@
 #include "tgtd/keeper/mourned.h"
 
 /* Arenas, journal, tombstone, those of workers that have died before, arenas of other versions */
-#define NAMES (APART + APARTS * TOPO_MAX_NODES)
+#define NAMES (APART + KEPT_APART * TOPO_MAX_NODES)
 #define TOMBSTONE (TOPO_MAX_NODES + 1u)
 #define MOURNED (TOMBSTONE + 1u)
 #define APART (MOURNED + MOURNED_MAX)
-#define APARTS 2u /* cache/engine/apart.h */
 #define SOON_NS (2 * NSEC_PER_SEC)
 
 static void (*tell)(const char *name, int fd);

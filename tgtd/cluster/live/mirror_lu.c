@@ -17,6 +17,7 @@
 #define SAYS 8
 #define SECTOR_LOG 9
 #define CUT_COOKIE 1
+static_assert(CACHE_MIRROR_BLOCK_MAX == MIRROR_SECTORS << SECTOR_LOG, "one word says which");
 
 struct lu_out {
 	unsigned peer, channel;
