@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "cache/backend/nbd_link.h"
+#include "cache/backend/nbd_tls.h"
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/probe.h"
@@ -76,12 +77,16 @@ static void nbd_watch_peer(int fd)
 
 static int nbd_connect(struct nbd_link *l)
 {
-	struct nbd_handle *h = nbd_create();
 	uint64_t until = clock_now_ns() + CONNECT_S * NSEC_PER_SEC;
-	int err = 0;
+	struct nbd_handle *h;
+	int err;
 
 	l->fresh = NULL;
 	*l->why = '\0';
+	err = nbd_tls_check(l->uri, l->why, sizeof(l->why));
+	if (err)
+		return err;
+	h = nbd_create();
 	if (!h || nbd_set_uri_allow_local_file(h, true) < 0 ||
 	    nbd_set_uri_allow_transports(h, LIBNBD_ALLOW_TRANSPORT_TCP |
 						    LIBNBD_ALLOW_TRANSPORT_UNIX) < 0 ||

@@ -287,19 +287,23 @@ for how in garbage stranger short errors; do
 	is "... and it can be deleted" done_silently
 done
 
-echo "# TCP"
-for _ in 1 2 3 4 5; do # somebody may have taken the port
-	tcp=$(pick_port)
-	nbdkit -f -i 127.0.0.1 -p "$tcp" -e disk memory size=64M >"$dir/tcp.log" 2>&1 &
-	server=$!
-	servers="$servers $server"
-	listens() { : <"/dev/tcp/127.0.0.1/$tcp"; } 2>/dev/null
-	for _ in $(seq 200); do
-		listens || ! kill -0 $server 2>/dev/null && break
-		sleep 0.05
+listens() { : <"/dev/tcp/127.0.0.1/$tcp"; } 2>/dev/null
+tcp_server() { # COMMAND..., in which PORT is the port: $tcp
+	for _ in 1 2 3 4 5; do # somebody may have taken the port
+		tcp=$(pick_port)
+		"${@//PORT/$tcp}" >"$dir/tcp.log" 2>&1 &
+		server=$!
+		servers="$servers $server"
+		for _ in $(seq 200); do
+			listens || ! kill -0 $server 2>/dev/null && break
+			sleep 0.05
+		done
+		kill -0 $server 2>/dev/null && break
 	done
-	kill -0 $server 2>/dev/null && break
-done
+}
+
+echo "# TCP"
+tcp_server nbdkit -f -i 127.0.0.1 -p PORT -e disk memory size=64M
 for how in "" "--bsopts cache=none"; do
 	# shellcheck disable=SC2086
 	lu 1 "nbd://127.0.0.1:$tcp/disk" $how
@@ -329,6 +333,91 @@ if command -v psktool >/dev/null && nbdkit --dump-config | grep -q tls=yes; then
 	adm --op delete --mode logicalunit --tid 1 --lun 1
 else
 	echo "ok a server that wants TLS # SKIP no psktool"
+fi
+
+echo "# TLS by certificates"
+ca() { # NAME: an authority in $dir/NAME
+	mkdir -p "$dir/$1"
+	printf 'cn = "authority %s"\nca\ncert_signing_key\nexpiration_days = 2\n' "$1" >"$dir/ca.in"
+	certtool -p --ecc --outfile "$dir/$1/ca-key.pem" &&
+		certtool -s --load-privkey "$dir/$1/ca-key.pem" --template "$dir/ca.in" \
+			--outfile "$dir/$1/ca-cert.pem"
+}
+certificate() { # CA DIR server|client LINE: what it says who that is
+	mkdir -p "$dir/$2"
+	cp "$dir/$1/ca-cert.pem" "$dir/$2/"
+	printf 'cn = "%s"\n%s\ntls_www_%s\nsigning_key\nexpiration_days = 2\n' "$3" "$4" "$3" \
+		>"$dir/cert.in"
+	certtool -p --ecc --outfile "$dir/$2/$3-key.pem" &&
+		certtool -c --load-privkey "$dir/$2/$3-key.pem" --template "$dir/cert.in" \
+			--load-ca-certificate "$dir/$1/ca-cert.pem" --load-ca-privkey "$dir/$1/ca-key.pem" \
+			--outfile "$dir/$2/$3-cert.pem"
+}
+by() { # FOLDER: what the daemon knows
+	lu 1 "nbds://127.0.0.1:$tcp/disk?tls-certificates=$dir/$1"
+}
+serves_by() { # SEED: the unit is LUN 1, and goes
+	peer write 1 "$1"
+	peer check 1 "$1"
+	prints same
+	rc=$?
+	adm --op delete --mode logicalunit --tid 1 --lun 1
+	return $rc
+}
+refused_since() { # WORDS: ... with that reason
+	out=$(grep "new refused.*nbds://127.0.0.1:$tcp/" "$dir/log" | tail -1)
+	has "$1"
+}
+certified() { # COMMAND...: nbdkit, with certificates
+	tcp_server nbdkit -f -i 127.0.0.1 -p PORT -e disk --tls=require "$@" memory size=64M
+}
+if ! command -v certtool >/dev/null; then
+	echo "ok a server with a certificate # SKIP no certtool (gnutls-bin)"
+elif ! nbdkit --dump-config | grep -q tls=yes; then
+	echo "ok a server with a certificate # SKIP nbdkit without TLS"
+else
+	{
+		ca ours && ca others &&
+			certificate ours server server 'ip_address = "127.0.0.1"' &&
+			certificate ours elsewhere server 'ip_address = "192.0.2.1"' &&
+			certificate ours client client 'dns_name = "tgtd"'
+	} >"$dir/certtool.log" 2>&1
+	is "certificates are made" test $? = 0
+	certified --tls-certificates="$dir/server"
+	by ours
+	is "a server with a certificate" done_silently
+	is "... serves by it" serves_by seventh
+	by others
+	is "another authority: refused" refused "invalid request"
+	is "... with a reason" refused_since "Error in the certificate verification"
+	by nothing
+	is "no authority: refused" refused "invalid request"
+	is "... with a reason" refused_since "$dir/nothing/ca-cert.pem: No such file"
+	if [ ! -e /etc/pki/libnbd/ca-cert.pem ]; then
+		lu 1 "nbds://127.0.0.1:$tcp/disk"
+		is "... nor is the system asked" refused "invalid request"
+		is "... with a reason" refused_since "needs tls-certificates="
+	fi
+	lu 1 "nbd://127.0.0.1:$tcp/disk"
+	is "without TLS: refused" refused "invalid request"
+	certified --tls-certificates="$dir/elsewhere"
+	by ours
+	is "a certificate of another address: refused" refused "invalid request"
+	is "... with a reason" refused_since "Error in the certificate verification"
+	for how in nbdkit qemu-nbd; do
+		if [ $how = nbdkit ]; then
+			certified --tls-certificates="$dir/server" --tls-verify-peer
+		else
+			tcp_server qemu-nbd -b 127.0.0.1 -p PORT -x disk -f raw --persistent --tls-creds t \
+				--object "tls-creds-x509,id=t,endpoint=server,dir=$dir/server,verify-peer=on" \
+				"$dir/b.img"
+		fi
+		by ours
+		is "$how asks for ours: without one it refuses" refused "invalid request"
+		by client
+		is "... with it there is a unit" done_silently
+		is "... which is served" serves_by eighth
+	done
 fi
 
 echo "# targets.conf"
