@@ -10,6 +10,7 @@
  *  - DISCARD deallocates, and gives zeros.
  *  - COMPARE AND WRITE of one sector is one operation of the cluster; a longer one is emulated
  *    (blk.caw_within).
+ *  - An atomic write is one operation on one object, so it is whole in any case.
  *  - The identity is the cluster's, the pool's, the image's and the snapshot's number.
  *  - What cannot be opened, or closed, in a certain time goes on by itself.
  */
@@ -325,6 +326,11 @@ static int rbd_properties(struct rbd *r, const struct blk_open_args *args, char 
 	b->caps = readonly ? BLK_CAP_READONLY :
 			     BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ZERO |
 				     (r->volatile_cache ? BLK_CAP_VOLATILE : 0u);
+	if (!readonly && o->image.atomic_max >= b->block_size) {
+		b->caps |= BLK_CAP_ATOMIC;
+		b->atomic_min = b->block_size;
+		b->atomic_max = MIN(o->image.atomic_max, (uint32_t)RBD_MAX_LEN);
+	}
 	return 0;
 }
 

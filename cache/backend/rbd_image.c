@@ -437,6 +437,9 @@ static int image_look_over(struct rbd_image *i)
 	i->locks = features & RBD_LOCKS;
 	i->caw_within = (uint32_t)MAX(MIN(stripe, (uint64_t)CAW_MAX), 1u);
 	i->volatile_cache = image_caches(i);
+	/* Within a stripe unit it is one operation on one object, which RADOS does whole. librbd's
+	 * cache would write at other borders. */
+	i->atomic_max = i->volatile_cache ? 0 : (uint32_t)MIN(stripe & -stripe, GiB(1));
 	if (i->volatile_cache)
 		log_notice("%s: librbd has a cache of its own for it (rbd config image list)",
 			   i->path);

@@ -33,6 +33,8 @@ struct rbd_image {
 	/* What was found. */
 	char id[BLK_STORE_ID_MAX];
 	uint32_t caw_within;	/* bytes: COMPARE AND WRITE of an aligned piece is one operation */
+	uint32_t atomic_max;	/* bytes, a power of two: a write of an aligned piece is there
+				 * whole or not at all; 0: none is */
 	bool volatile_cache;	/* librbd has a cache of its own: a write is stable when flushed */
 	_Atomic uint64_t size;	/* as librbd knows it by now */
 	_Atomic uint32_t looks; /* how often it was asked */

@@ -120,6 +120,16 @@ peer unmap 1
 is "a range is unmapped" prints 0
 peer bytes 1 0 8
 is "... and is zeros then" prints 0
+peer offers 1
+is "WRITE ATOMIC of 16 KiB is offered" prints "32 3"
+peer atomic 1 64 32 85
+is "... and done" prints good
+peer bytes 1 64 32
+is "... and read back" prints 85
+peer atomic 1 48 32 85
+is "... of one that is not aligned it is refused" prints 5/24/00
+peer atomic 1 64 32 0
+is "... and zeros are written by it" prints good
 gone 1
 is "the unit goes" done_silently
 want() { # what test_rbd's peer has written: FILE SEED ZEROS-BELOW-LBA
@@ -145,6 +155,10 @@ is "what the image has is what was written" same_as_image "$dir/want" a
 echo "# without the cache"
 lu 1 rbd/b --bsopts "$opts;cache=none"
 is "a unit" done_silently
+peer offers 1
+is "WRITE ATOMIC is not offered" prints "0 1"
+peer atomic 1 64 32 85
+is "... nor done" prints 5/20/00
 adm --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
 peer write 1 second
 is "blocks are written" prints 0

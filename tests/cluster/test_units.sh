@@ -147,6 +147,18 @@ done
 bar taken 60000 3500 "from the kill until all units are served"
 bar home 60000 5000 "from owner=home until all are at home"
 bar units 60000 5000 "the longest wait of each unit's writer"
+rows a
+owner=$(awk '$1 == 1 { print $2 }' <<<"$units")
+peer() {
+	out=$(timeout 60 python3 tests/integration/nbd.py "$(path_of "$owner")" $iqn "$@" 2>&1)
+	rc=$?
+}
+peer offers 1
+is "a unit of the group offers WRITE ATOMIC of 16 KiB" said 0 "32 3"
+peer atomic 1 64 32 85
+is "... and does it" said 0 good
+peer bytes 1 64 32
+is "... and it is read back" said 0 85
 out=$(for g in a b c; do
 	sed -n 's/.*rbd\/\(u[0-9]*\): owned here, epoch \([0-9]*\),.*/\1 \2/p' "$dir/$g/log" | sort -u
 done | sort | uniq -d)

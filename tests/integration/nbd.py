@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The initiator of test_nbd.sh and of tests/cluster: nbd.py PORT IQN COMMAND LUN [ARG]
+"""The initiator of test_nbd.sh and of tests/cluster: nbd.py [ADDRESS:]PORT IQN COMMAND LUN [ARG]
 
 write LUN SEED    256 random blocks of 4 KiB, as SEED says, then SYNCHRONIZE CACHE
 unsynced LUN SEED the same without SYNCHRONIZE CACHE
@@ -13,6 +13,8 @@ capacity LUN      READ CAPACITY(16): prints the bytes
 sense LUN read|write [LBA]    a block of 4 KiB; prints good, or the sense data as KEY/ASC/ASCQ
 caw LUN LBA IS BECOMES N      COMPARE AND WRITE of N blocks of such bytes; prints the status
 bytes LUN LBA N   reads N blocks: prints the byte that all of them are, or mixed
+atomic LUN LBA N BYTE     WRITE ATOMIC(16) of N blocks; prints good, or KEY/ASC/ASCQ
+offers LUN        WRITE ATOMIC: its length by VPD page B0h, its SUPPORT by REPORT SUPPORTED OPCODES
 zeros LUN LBA     WRITE SAME(16) of zeros with UNMAP over 8 MiB; prints the status
 through LUN SEED FLAG   writes and verifies until a file FLAG is there; FLAG.n has how many
 """
@@ -25,7 +27,8 @@ sys.path.insert(0, 'tests/support')
 sys.dont_write_bytecode = True
 from iscsi_peer import Peer  # noqa: E402
 
-Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
+address, _, port = sys.argv[1].rpartition(':')
+Peer.address, Peer.target = (address or '127.0.0.1', int(port)), sys.argv[2]
 command, lun = sys.argv[3], int(sys.argv[4])
 Peer.count = os.getpid() & 0x3fff  # a name of its own for each
 p = Peer(timeout=120).login()
@@ -104,6 +107,14 @@ elif command == 'bytes':
     got, status = do(lambda: p.read(int(sys.argv[5]), n, lun=lun))
     assert not status and len(got) == n * 512, status
     print('mixed' if len(set(got)) > 1 else got[0])
+elif command == 'atomic':
+    lba, n = int(sys.argv[5]), int(sys.argv[6])
+    print(sense_of(p.command(struct.pack('>BBQHHBB', 0x9c, 0, lba, 0, n, 0, 0), 0xa1, 512 * n,
+                             bytes([int(sys.argv[7])]) * 512 * n, lun=lun)))
+elif command == 'offers':
+    limits, _ = do(lambda: p.command(struct.pack('>BBBHB', 0x12, 1, 0xb0, 64, 0), 0xc1, 64, lun=lun))
+    got, _ = do(lambda: p.command(struct.pack('>BBBBHIBB', 0xa3, 0x0c, 1, 0x9c, 0, 64, 0, 0), 0xc1, 64, lun=lun))
+    print(struct.unpack('>I', limits[44:48])[0], got[1] & 7)
 elif command == 'zeros':
     cdb = struct.pack('>BBQIBB', 0x93, 8, int(sys.argv[5]), 16384, 0, 0)
     print(do(lambda: p.command(cdb, 0xa1, 512, bytes(512), lun=lun))[1])
