@@ -4,28 +4,23 @@
  * wrong secrets, changed, repeated and cut frames end what they came by, and nothing else; who does
  * not read costs MIRROR_BACKLOG; both orders of an end.
  */
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "events/bug.h"
 #include "events/bytes.h"
 #include "events/clock.h"
+#include "tests/support/mirrorlinks.h"
 #include "tests/support/unit.h"
 #include "tgtd/cluster/live/mirror_auth.h"
 #include "tgtd/cluster/live/mirror_link.h"
 
-#define LOOPS 3
-#define PATIENCE_S 60
 #define SECRET "sixteen bytes or more"
-
-static struct loop *main_loop, *event[LOOPS];
 
 struct gateway {
 	unsigned self;
@@ -36,21 +31,6 @@ struct gateway {
 	_Atomic unsigned slow_us;
 };
 static struct gateway a = { .self = 0 }, b = { .self = 1 };
-
-static void nap(unsigned ms)
-{
-	const struct timespec ts = { .tv_nsec = (long)ms * 1000000 };
-
-	nanosleep(&ts, NULL);
-}
-
-#define await(condition)                                                                           \
-	do {                                                                                       \
-		for (uint64_t end_ = clock_now_ns() + PATIENCE_S * NSEC_PER_SEC; !(condition);) {  \
-			ck_assert_msg(clock_now_ns() < end_, "not: " #condition);                  \
-			nap(1);                                                                    \
-		}                                                                                  \
-	} while (0)
 
 /* ---- two gateways ---------------------------------------------------------------------------- */
 static void frame_of(struct mirror_frame *f, unsigned from, enum mirror_kind kind, uint64_t serial)
@@ -119,13 +99,6 @@ static const struct mirror_link_ops ops = {
 	.to_owner = take_answer, .to_peer = take_asked, .down = take_down, .room = take_room
 };
 
-static struct sockaddr_in loopback(unsigned port)
-{
-	return (struct sockaddr_in){ .sin_family = AF_INET,
-				     .sin_port = htons((uint16_t)port),
-				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-}
-
 struct start {
 	struct gateway *g;
 	const char *secret, *group;
@@ -135,27 +108,16 @@ struct start {
 static void start_on_main(void *arg)
 {
 	const struct start *s = arg;
-	struct sockaddr_in at = loopback(0);
-	struct mirror_links_conf conf = { .self = s->g->self,
-					  .gateways = 2,
-					  .group = s->group,
-					  .secret = s->secret,
-					  .secret_len = strlen(s->secret),
-					  .main = main_loop,
-					  .loop = event,
-					  .loops = s->loops };
+	struct mirror_links_conf conf = mirrorlinks_conf(s->g->self, s->secret);
 
-	memcpy(&conf.address[s->g->self], &at, sizeof(at));
+	conf.group = s->group;
+	conf.loops = s->loops;
 	s->g->links = mirror_links_start(&conf, &ops, s->g);
 }
 
 static void meet_on_main(void *arg)
 {
-	struct sockaddr_in at = loopback(mirror_links_port(b.links));
-
-	mirror_links_address(a.links, 1, (struct sockaddr *)&at, sizeof(at));
-	at = loopback(mirror_links_port(a.links));
-	mirror_links_address(b.links, 0, (struct sockaddr *)&at, sizeof(at));
+	mirrorlinks_meet(a.links, b.links);
 }
 
 static void start_one(struct gateway *g, const char *secret, const char *group, unsigned loops)
@@ -166,22 +128,9 @@ static void start_one(struct gateway *g, const char *secret, const char *group, 
 	ck_assert_ptr_nonnull(g->links);
 }
 
-static void start_loops(void)
-{
-	struct loop_conf conf = { .name = "main", .node = -1, .cpu = -1, .may_block = true };
-
-	ck_assert_ptr_nonnull(main_loop = loop_create(&conf));
-	ck_assert_int_eq(loop_start(main_loop), 0);
-	conf.name = "event";
-	for (unsigned i = 0; i < LOOPS; i++) {
-		ck_assert_ptr_nonnull(event[i] = loop_create(&conf));
-		ck_assert_int_eq(loop_start(event[i]), 0);
-	}
-}
-
 static void start_both(const char *secret_a, const char *secret_b)
 {
-	start_loops();
+	mirrorlinks_loops_start();
 	start_one(&a, secret_a, "g", LOOPS);
 	start_one(&b, secret_b, "g", LOOPS);
 	loop_call(main_loop, meet_on_main, NULL);
@@ -224,9 +173,7 @@ static void stop_both(void)
 	if (b.links)
 		stop_one(&b);
 	ck_assert_uint_eq(a.wrong + b.wrong + a.disorder + b.disorder, 0);
-	for (unsigned i = 0; i < LOOPS; i++)
-		loop_end(event[i]);
-	loop_end(main_loop);
+	mirrorlinks_loops_end();
 }
 
 /* Does @g take it? */
@@ -507,7 +454,7 @@ static int dial_b(void)
 	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	loop_call(main_loop, port_on_main, NULL);
-	at = loopback(port_of_b);
+	at = mirrorlinks_loopback(port_of_b);
 	ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
 	return fd;
 }

@@ -13,27 +13,23 @@ START_TEST(not_built)
 END_TEST
 UNIT_MAIN("mt_mirror_rdma (built without rdma-core)", 5, not_built)
 #else
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/metrics.h"
+#include "tests/support/mirrorlinks.h"
 #include "tests/support/rdmafake.h"
 #include "tgtd/cluster/live/mirror_link_impl.h"
 #include "tgtd/cluster/live/mirror_peer_live.h"
 #include "tgtd/cluster/live/mirror_rdma_impl.h"
 
-#define LOOPS 3
-#define PATIENCE_S 60
 #define BLOCKS 512u
 #define BLOCK 4096u
 #define LU 5
 
-static struct loop *main_loop, *event[LOOPS];
 static struct mirror_live *live;
 static struct gateway {
 	unsigned self;
@@ -41,23 +37,8 @@ static struct gateway {
 	enum mirror_transport transport;
 	bool no_device;
 	uint32_t lent;
-	_Atomic unsigned welcomes, acks, refused, downs, ended;
+	_Atomic unsigned welcomes, acks, refused, downs;
 } a = { .self = 0 }, b = { .self = 1, .lent = MIRROR_BATCH * LOOPS };
-
-static void nap(unsigned ms)
-{
-	const struct timespec ts = { .tv_nsec = (long)ms * 1000000 };
-
-	nanosleep(&ts, NULL);
-}
-
-#define await(condition)                                                                           \
-	do {                                                                                       \
-		for (uint64_t end_ = clock_now_ns() + PATIENCE_S * NSEC_PER_SEC; !(condition);) {  \
-			ck_assert_msg(clock_now_ns() < end_, "not: " #condition);                  \
-			nap(1);                                                                    \
-		}                                                                                  \
-	} while (0)
 
 /* ---- two gateways ---------------------------------------------------------------------------- */
 static void to_owner(void *arg, unsigned from, unsigned channel, const struct mirror_frame *f)
@@ -93,40 +74,19 @@ static void peer_answers(void *arg, unsigned to, unsigned channel, const struct 
 
 static const struct mirror_live_ops live_ops = { .send = peer_answers };
 
-static struct sockaddr_in loopback(unsigned port)
-{
-	return (struct sockaddr_in){ .sin_family = AF_INET,
-				     .sin_port = htons((uint16_t)port),
-				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-}
-
 static void start_on_main(void *arg)
 {
-	const char secret[] = "sixteen bytes or more";
 	struct gateway *g = arg;
-	struct sockaddr_in at = loopback(0);
+	struct mirror_links_conf conf = mirrorlinks_conf(g->self, "sixteen bytes or more");
 	struct mirror_slots slots;
-	struct mirror_links_conf conf = { .self = g->self,
-					  .gateways = 2,
-					  .group = "g",
-					  .secret = secret,
-					  .secret_len = sizeof(secret),
-					  .main = main_loop,
-					  .loop = event,
-					  .loops = LOOPS,
-					  .transport = g->transport };
 
+	conf.transport = g->transport;
 	if (g == &b && mirror_live_slots(live, &slots))
 		conf.slots = &slots;
-	memcpy(&conf.address[g->self], &at, sizeof(at));
 	fake.no_device = g->no_device;
 	g->links = mirror_links_start(&conf, &ops, g);
-	if (g == &b)
-		return;
-	at = loopback(mirror_links_port(b.links));
-	mirror_links_address(a.links, 1, (struct sockaddr *)&at, sizeof(at));
-	at = loopback(mirror_links_port(a.links));
-	mirror_links_address(b.links, 0, (struct sockaddr *)&at, sizeof(at));
+	if (g == &a)
+		mirrorlinks_meet(a.links, b.links);
 }
 
 static void begin(void)
@@ -134,7 +94,6 @@ static void begin(void)
 	struct mirror_live_conf conf = { .self = 1,
 					 .memory = { .lus = 4, .pages = BLOCKS, .page_shift = 12 },
 					 .fd = -1 };
-	struct loop_conf lc = { .name = "main", .node = -1, .cpu = -1, .may_block = true };
 	struct mirror_memory_left left;
 
 	log_set_level(LOG_LVL_ERROR);
@@ -142,35 +101,10 @@ static void begin(void)
 	conf.memory.lent = b.lent;
 	ck_assert_ptr_nonnull(live = mirror_live_new(&conf, &live_ops, NULL, &left));
 	mirror_live_incarnation(live, 3);
-	ck_assert_ptr_nonnull(main_loop = loop_create(&lc));
-	ck_assert_int_eq(loop_start(main_loop), 0);
-	lc.name = "event";
-	for (unsigned i = 0; i < LOOPS; i++) {
-		ck_assert_ptr_nonnull(event[i] = loop_create(&lc));
-		ck_assert_int_eq(loop_start(event[i]), 0);
-	}
+	mirrorlinks_loops_start();
 	loop_call(main_loop, start_on_main, &b);
 	loop_call(main_loop, start_on_main, &a);
 	ck_assert(a.links && b.links);
-}
-
-static void has_ended(void *arg)
-{
-	((struct gateway *)arg)->ended++;
-}
-
-static void stop_on_main(void *arg)
-{
-	struct gateway *g = arg;
-
-	mirror_links_stop(g->links, has_ended, g);
-}
-
-static void stop(struct gateway *g)
-{
-	loop_call(main_loop, stop_on_main, g);
-	await(g->ended == 1);
-	g->ended = 0;
 }
 
 /* All frames are back: as many can be lent as at first. */
@@ -188,12 +122,10 @@ static void none_is_lent(void)
 
 static void finish(void)
 {
-	stop(&a);
-	stop(&b);
+	mirrorlinks_stop(a.links);
+	mirrorlinks_stop(b.links);
 	none_is_lent();
-	for (unsigned i = 0; i < LOOPS; i++)
-		loop_end(event[i]);
-	loop_end(main_loop);
+	mirrorlinks_loops_end();
 	mirror_live_free(live);
 	ck_assert(rdmafake_clean());
 }
@@ -374,7 +306,7 @@ static int old_fd;
 
 static void meet_old_one(void *arg)
 {
-	struct sockaddr_in at = loopback(0);
+	struct sockaddr_in at = mirrorlinks_loopback(0);
 	socklen_t len = sizeof(at);
 
 	old_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -528,11 +460,9 @@ START_TEST(rested)
 	await(!strcmp(by(), "tcp"));
 	b.lent = 0; /* (nothing is lent by who rests) */
 	pages_are(1);
-	stop(&a);
-	stop(&b);
-	for (unsigned i = 0; i < LOOPS; i++)
-		loop_end(event[i]);
-	loop_end(main_loop);
+	mirrorlinks_stop(a.links);
+	mirrorlinks_stop(b.links);
+	mirrorlinks_loops_end();
 	mirror_live_free(live);
 	ck_assert(rdmafake_clean());
 }
@@ -584,17 +514,15 @@ START_TEST(stopped_meanwhile)
 	for (uint64_t i = 1; i <= 500; i++)
 		(void)say((unsigned)(i % LOOPS), i % 100, i, 0xff);
 	if (_i) {
-		stop(&b);
+		mirrorlinks_stop(b.links);
 		await(a.downs == 1);
-		stop(&a);
+		mirrorlinks_stop(a.links);
 	} else {
-		stop(&a);
-		stop(&b);
+		mirrorlinks_stop(a.links);
+		mirrorlinks_stop(b.links);
 	}
 	none_is_lent();
-	for (unsigned i = 0; i < LOOPS; i++)
-		loop_end(event[i]);
-	loop_end(main_loop);
+	mirrorlinks_loops_end();
 	mirror_live_free(live);
 	ck_assert(rdmafake_clean());
 }
