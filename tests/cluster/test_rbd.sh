@@ -120,6 +120,12 @@ peer unmap 1
 is "a range is unmapped" prints 0
 peer bytes 1 0 8
 is "... and is zeros then" prints 0
+began=$(date +%s%N)
+peer scatter 1
+is "256 ranges are unmapped at once, and nothing else" prints right
+echo "# in $((($(date +%s%N) - began) / 1000000)) ms"
+peer unmap 1
+is "... then all of it" prints 0
 peer offers 1
 is "WRITE ATOMIC of 16 KiB is offered" prints "32 3"
 peer atomic 1 64 32 85

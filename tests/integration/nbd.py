@@ -9,6 +9,8 @@ syncsense LUN     the same; prints good, or the sense data as KEY/ASC/ASCQ
 fua LUN           a block of zeros, with FUA; prints the status
 extents LUN       GET LBA STATUS from block 0: prints "BLOCKS STATE" of each descriptor
 unmap LUN         the first MiB
+scatter LUN       writes 1 MiB, unmaps 256 ranges of it that share the cache's blocks, and reads
+                  it back; prints right
 capacity LUN      READ CAPACITY(16): prints the bytes
 sense LUN read|write [LBA]    a block of 4 KiB; prints good, or the sense data as KEY/ASC/ASCQ
 caw LUN LBA IS BECOMES N      COMPARE AND WRITE of N blocks of such bytes; prints the status
@@ -83,6 +85,21 @@ elif command == 'fua':
 elif command == 'unmap':
     data = struct.pack('>HHIQII', 22, 16, 0, 0, 2048, 0)
     print(do(lambda: p.command(b'\x42' + bytes(6) + struct.pack('>H', 24), 0xa1, 24, data, lun=lun))[1])
+elif command == 'scatter':
+    data = bytearray(random.Random('scatter').randbytes(1 << 20))
+    ranges = [(8 * n + n % 5, 1 + n % 4) for n in range(256)]
+    for at in range(0, 2048, 128):
+        assert not do(lambda: p.write(at, 128, data[at * 512:(at + 128) * 512], lun=lun))[1], at
+    what = struct.pack('>HHI', 6 + 16 * 256, 16 * 256, 0) + b''.join(
+        struct.pack('>QII', lba, n, 0) for lba, n in random.Random(5).sample(ranges, 256))
+    assert not do(lambda: p.command(b'\x42' + bytes(6) + struct.pack('>H', len(what)), 0xa1,
+                                    len(what), what, lun=lun))[1]
+    for lba, n in ranges:
+        data[lba * 512:(lba + n) * 512] = bytes(512 * n)
+    for at in range(0, 2048, 128):
+        got, status = do(lambda: p.read(at, 128, lun=lun))
+        assert not status and got == data[at * 512:(at + 128) * 512], (at, status)
+    print('right')
 elif command == 'extents':
     got, status = do(lambda: p.command(struct.pack('>BBQI', 0x9e, 0x12, 0, 4096), 0xc1, 4096, lun=lun))
     assert not status, status

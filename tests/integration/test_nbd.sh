@@ -308,6 +308,9 @@ for how in "" "--bsopts cache=none"; do
 	# shellcheck disable=SC2086
 	lu 1 "nbd://127.0.0.1:$tcp/disk" $how
 	is "nbd:// is served ${how:-(cached)}" done_silently
+	adm --op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1
+	peer scatter 1
+	is "... 256 ranges are unmapped at once, and nothing else" prints right
 	adm --op show --mode target
 	is "... by its name" has "Backing store path: nbd://127.0.0.1:$tcp/disk"
 	peer write 1 "tcp$how"
