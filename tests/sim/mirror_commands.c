@@ -175,7 +175,8 @@ static void zero_begins(struct command *c)
 	tombs_note(c->gate);
 }
 
-/* The object says the new size first. */
+/* The store is smaller before the cut begins (README.md of tgtd/cluster, invariant 7). Nothing more
+ * is asked of it: an owner that is fenced amid a cut has no way to touch it again. */
 static void cut_begins(struct command *c)
 {
 	struct gate *g = &W.gate[c->gate];
@@ -187,23 +188,17 @@ static void cut_begins(struct command *c)
 		return;
 	}
 	W.size = BLOCKS - 2;
-	W.cut_order = c->order = ++W.orders;
+	c->order = ++W.orders;
 	c->waits = true;
 	for (unsigned b = (unsigned)W.size; b < BLOCKS; b++) {
 		g->busy[b] = c->serial;
 		page_forget(&g->page[b]);
+		for (unsigned s = 0; s < SECTORS; s++)
+			W.store[b][s] = c->order;
 	}
 	world_says("gate %u: cut: %llu", c->gate, (unsigned long long)c->order);
 	if (mirror_owner_cut(g->mo, W.size, c->serial, W.now))
 		world_fails("a cut is refused");
-}
-
-static void cut_ends(struct command *c)
-{
-	for (unsigned b = BLOCKS - 2; b < BLOCKS; b++)
-		for (unsigned s = 0; s < SECTORS; s++)
-			W.store[b][s] = c->order;
-	command_ends(c, 0);
 }
 
 static void grow(struct command *c)
@@ -264,7 +259,7 @@ static void command_goes(struct command *c)
 	else if (c->op == OP_ZERO && c->order && !c->waits)
 		command_ends(c, c->failed ? -EIO : 0);
 	else if (c->op == OP_CUT && c->order && !c->waits)
-		cut_ends(c);
+		command_ends(c, 0);
 }
 
 static void commands_run(unsigned gate)

@@ -453,9 +453,6 @@ static void ops_state(void *arg, unsigned lu, enum gw_state state)
 		W.doubt++; /* what was lost is known to be: from here on nothing may get lost */
 		memcpy(W.floor, W.store, sizeof(W.floor));
 		memset(W.group, 0, sizeof(W.group));
-		for (unsigned b = W.size; b < BLOCKS; b++)
-			for (unsigned s = 0; s < SECTORS; s++)
-				W.floor[b][s] = W.store[b][s] = W.cut_order;
 	}
 	if (!g->mo)
 		owner_begins(gate_of(arg));
@@ -517,9 +514,6 @@ static void open_goes_on(struct event *e)
 			return;
 		}
 	}
-	for (unsigned b = W.size; b < BLOCKS; b++) /* the image is as large as its object says */
-		for (unsigned s = 0; s < SECTORS; s++)
-			W.store[b][s] = W.cut_order;
 	reply(e->gate, e->id, 0, 100000);
 }
 

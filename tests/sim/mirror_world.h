@@ -113,7 +113,7 @@ struct world {
 	struct gate gate[GATES];
 	struct object object[GATES + 1]; /* the last is the unit's */
 	content store, floor;
-	uint64_t size, cut_order; /* blocks; the order of the last cut */
+	uint64_t size; /* blocks */
 	bool fenced[CLIENTS], ended[CLIENTS];
 	int clients;
 	struct link {
