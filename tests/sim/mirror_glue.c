@@ -234,6 +234,9 @@ static void zero_fn(struct event *e)
 		c->failed = true;
 	for (unsigned b = c->block; b < c->block + c->count && !c->failed; b++)
 		page_forget(&g->page[b]);
+	/* It has failed: all is as before. A lost mirror is over when what is dirty here, too, is
+	 * written out, and the order waits for that. */
+	c->held = false;
 	mirror_owner_zeroed(g->mo, c->serial, c->failed ? -EIO : 0, W.now);
 }
 

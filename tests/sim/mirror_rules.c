@@ -295,8 +295,38 @@ static bool h_peer(void)
 	return well;
 }
 
-static bool (*const histories[])(void) = { h_setting, h_one_frame, h_out, h_copy,
-					   h_group,   h_found,	   h_peer };
+/* Killed between OPEN and the object: what is found gives way when that is read, not before. */
+static bool h_peer_found(uint64_t epoch, const struct gw_mirror *m)
+{
+	const struct mirror_peer_config config = { .self = 1, .lus = 2, .pages = 4 };
+	const struct mirror_stamp stamp = {
+		.lu = 77, .mirror = 5, .epoch = epoch, .incarnation = 3
+	};
+	struct mirror_peer *p = mirror_peer_new(&config, &h_peer_ops, NULL);
+	bool begins;
+
+	ck_assert_int_eq(mirror_peer_found(p, 0, &stamp), 0);
+	mirror_peer_found_all(p);
+	mirror_peer_incarnation(p, 4);
+	if (m)
+		mirror_peer_object(p, 77, m);
+	h_frame(p, MIRROR_OPEN, 1, 1, 0, 0);
+	begins = H.last.result == MIRROR_OK;
+	mirror_peer_free(p);
+	return begins;
+}
+
+static bool h_killed(void)
+{
+	const struct gw_mirror short_of = { GW_MIRROR_INVALID, GW_NOBODY, 0, 4 },
+			       names = { GW_MIRROR_VALID, 1, 3, 5 };
+
+	return h_peer_found(1, &short_of) && !h_peer_found(1, NULL) && !h_peer_found(1, &names) &&
+	       !h_peer_found(2, &short_of);
+}
+
+static bool (*const histories[])(void) = { h_setting, h_one_frame, h_out,  h_copy,
+					   h_group,   h_found,	   h_peer, h_killed };
 
 START_TEST(histories_go_by_the_rules)
 {

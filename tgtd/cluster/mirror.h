@@ -124,7 +124,7 @@ void mirror_owner_stored(struct mirror_owner *o, uint64_t block, uint64_t gen, u
 int mirror_owner_zero(struct mirror_owner *o, uint64_t first, uint64_t count, uint64_t cookie,
 		      uint64_t now) must_check;
 /* The store has done it, and nothing of the range is dirty; or it failed (@result), and all is as
- * before. */
+ * before: write-back of the range goes on, also before ops->zero_done(). */
 void mirror_owner_zeroed(struct mirror_owner *o, uint64_t cookie, int result, uint64_t now);
 /* The LU ends before block @end, and its store does so already. What was behind is gone. Answered
  * by ops->zero_done(): before that nothing may be written behind it. -EAGAIN. */

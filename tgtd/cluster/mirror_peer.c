@@ -6,6 +6,10 @@
  * A session orders what one owner has sent. Only the newest counts: bytes of an earlier one may
  * still lie in a socket when the owner has long sent them again. A mirror that the object names, as
  * far as is known here, gives way to no other one: the object must be read first.
+ *
+ * A mirror may have begun, and its peer been killed before the object named it. The object as read
+ * then is short of it, and may come to name it by a change under way. But an owner that begins a
+ * mirror anew has no such change under way. Nor has one before it: its claim has ended that.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +86,7 @@ int mirror_peer_found(struct mirror_peer *p, uint32_t slot, const struct mirror_
 	p->slot[slot].used = true;
 	p->slot[slot].valid = true; /* for all that is known */
 	p->slot[slot].stamp = *s;
+	p->slot[slot].session.epoch = s->epoch; /* an owner before that one begins nothing here */
 	counter_add32(&p->counts.mirrors, 1);
 	return 0;
 }
@@ -242,9 +247,8 @@ void mirror_peer_object(struct mirror_peer *p, uint64_t lu, const struct gw_mirr
 	if (slot == MIRROR_NONE)
 		return;
 	s = &p->slot[slot];
-	if (slot_is(p, s, m))
-		s->valid = true;
-	else if (s->stamp.mirror <= m->epoch)
+	s->valid = slot_is(p, s, m);
+	if (!s->valid && s->stamp.mirror <= m->epoch)
 		slot_end(p, slot);
 }
 
