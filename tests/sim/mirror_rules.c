@@ -325,8 +325,52 @@ static bool h_killed(void)
 	       !h_peer_found(2, &short_of);
 }
 
-static bool (*const histories[])(void) = { h_setting, h_one_frame, h_out,  h_copy,
-					   h_group,   h_found,	   h_peer, h_killed };
+/* ---- an administrator ------------------------------------------------------------------------ */
+static void h_object(struct gw_lu_object *o)
+{
+	struct object *at = &W.object[GATES];
+
+	ck_assert(!gw_decode_lu(o, at->data, at->len));
+}
+
+/* Owner and peer are killed, and an order to give up what they have comes amid a read. Until that
+ * is answered there is another mirror: what was said of the first is not said of this one. */
+static bool h_forced(void)
+{
+	const struct profile calm = { .calm = true };
+	const struct gw_cell *cell;
+	struct gw_lu_object o;
+	struct gateway *gw;
+	bool well;
+
+	world_begin(7, &calm);
+	world_run(2 * SEC);
+	well = all_is_well();
+	h_object(&o);
+	gw = W.gate[GATES - o.owner - o.mirror.peer].gw;
+	cell = &gw->lu[0].cell;
+	for (unsigned i = 0; i < 2; i++)
+		process_dies(i ? o.mirror.peer : o.owner, true);
+	for (unsigned i = 0;
+	     i < 20000 && !(gw_mirror_is_away(gw, &gw->lu[0], W.now) && !gw_cell_idle(cell)); i++)
+		world_run(W.now + MS / 10);
+	well = well && !gw_mirror_force(gw, 0, W.now) && !gw_cell_idle(cell);
+	o.mirror.epoch += 2;
+	W.object[GATES].version = ++W.nonce;
+	W.object[GATES].len = (uint32_t)gw_encode_lu(&o, W.object[GATES].data);
+	world_run(W.now + SEC);
+	h_object(&o);
+	well = well && o.mirror.state == GW_MIRROR_VALID;
+	well = well && !gw_mirror_force(gw, 0, W.now);
+	world_run(W.now + SEC);
+	h_object(&o);
+	well = well && o.mirror.state != GW_MIRROR_VALID && !*W.failed;
+	world_end();
+	return well;
+}
+
+static bool (*const histories[])(void) = { h_setting, h_one_frame, h_out,    h_copy,  h_group,
+					   h_found,   h_peer,	   h_killed, h_forced };
 
 START_TEST(histories_go_by_the_rules)
 {

@@ -49,8 +49,11 @@ void gw_mirror_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	if (!gw_cell_idle(&lu->cell) || lu->write != WRITE_NONE)
 		return;
 	if (lu->mirror_force) {
-		lu->mirror_force = false;
-		if (!gw_mirror_is_away(gw, lu, now) || !gw_lu_want(lu))
+		/* What was said long ago, of another mirror, is not said of this one. */
+		const bool same = lu->mirror_force == lu->obj.mirror.epoch;
+
+		lu->mirror_force = 0;
+		if (!same || !gw_mirror_is_away(gw, lu, now) || !gw_lu_want(lu))
 			return;
 		lu->want.mirror = (struct gw_mirror){ .state = GW_MIRROR_DOUBT,
 						      .peer = GW_NOBODY,

@@ -185,8 +185,9 @@ struct gw_lu {
 	uint8_t quiet;	    /* enum quiet_step */
 	uint64_t quiet_req, quiet_cookie, quiet_until;
 	struct gw_mirror mirror_told, mirror_want;
-	bool mirror_set, mirror_force; /* asked for */
-	uint64_t alone_since;	       /* who could claim is not there */
+	bool mirror_set;       /* asked for */
+	uint64_t mirror_force; /* the same: of the mirror of this epoch; 0: not */
+	uint64_t alone_since;  /* who could claim is not there */
 };
 
 /* ---- what others are asked, and ask ---------------------------------------------------------- */

@@ -443,7 +443,7 @@ int gw_mirror_force(struct gateway *gw, unsigned n, uint64_t now)
 
 	if (!lu->id || !gw_mirror_is_away(gw, lu, now))
 		return -EBUSY;
-	lu->mirror_force = true;
+	lu->mirror_force = lu->obj.mirror.epoch;
 	gw_hint(gw, n, now);
 	return 0;
 }
