@@ -48,7 +48,8 @@ struct rbd {
 	struct blk blk;
 	struct rbd_open *_Atomic open; /* NULL: it is detached (rbd_store.h) */
 	_Atomic bool stopped;
-	bool volatile_cache; /* as the image's */
+	_Atomic uint64_t seen; /* bytes: what rbd_store_look() has found; 0: nothing */
+	bool volatile_cache;   /* as the image's */
 	struct rbd_name name;
 	struct store_opener opener;
 	struct store_flush flush;
@@ -131,9 +132,14 @@ static void rbd_quiesced(struct blk *blk, int status)
 	pthread_mutex_unlock(&opens_lock);
 }
 
-static uint64_t rbd_whole_blocks(const struct rbd *r, const struct rbd_open *o)
+static uint64_t rbd_whole_blocks(const struct rbd *r, uint64_t bytes)
 {
-	return ALIGN_DOWN(atomic_load(&o->image.size), (uint64_t)r->blk.block_size);
+	return ALIGN_DOWN(bytes, (uint64_t)r->blk.block_size);
+}
+
+static uint64_t rbd_size(const struct rbd *r, const struct rbd_open *o)
+{
+	return rbd_whole_blocks(r, atomic_load(&o->image.size));
 }
 
 /* Waits for a short while, unless the size is known to be another. */
@@ -141,36 +147,11 @@ static void rbd_ask_size(struct rbd *r, struct rbd_open *o)
 {
 	const uint32_t looks = atomic_load(&o->image.looks);
 
-	if (rbd_whole_blocks(r, o) != r->blk.size)
+	if (rbd_size(r, o) != r->blk.size)
 		return;
 	rbd_image_look(&o->image);
 	for (unsigned i = 0; i < RBD_LOOK_MS / 2 && atomic_load(&o->image.looks) == looks; i++)
 		usleep(2000);
-}
-
-static int rbd_resize_store(struct blk *blk)
-{
-	struct rbd *r = rbd_of(blk);
-	struct rbd_open *o = atomic_load(&r->open);
-	uint64_t bytes;
-
-	if (!o) /* another gateway serves it, and sees to that */
-		return 0;
-	rbd_ask_size(r, o);
-	bytes = rbd_whole_blocks(r, o);
-	if (!bytes)
-		return -EINVAL;
-	blk->size = bytes;
-	return 0;
-}
-
-static int rbd_refresh(struct blk *blk)
-{
-	int err = rbd_resize_store(blk);
-
-	if (!err)
-		store_looked_at(blk, &rbd_of(blk)->flush.doubt);
-	return err;
 }
 
 /* Who closes the image waits for who looks. */
@@ -247,22 +228,6 @@ static void rbd_store_close(struct blk *blk)
 	rbd_free(r);
 }
 
-static const struct blk_ops rbd_ops = {
-	.name = "rbd",
-	.read = rbd_submit,
-	.write = rbd_store_write,
-	.sync = rbd_store_sync,
-	.discard = rbd_store_write,
-	.zero = rbd_store_write,
-	.compare_and_write = rbd_store_write,
-	.extent = rbd_extent,
-	.refresh = rbd_refresh,
-	.resize = rbd_resize_store,
-	.quiesced = rbd_quiesced,
-	.trust = store_trust,
-	.close = rbd_store_close,
-};
-
 static void rbd_open_run(struct library_call *call)
 {
 	struct rbd_open *o = container_of(call, struct rbd_open, call);
@@ -290,6 +255,92 @@ static struct rbd_open *open_new(struct rbd *r, bool readonly)
 	return o;
 }
 
+/* ---- the size of one that is not attached ---------------------------------------------------- */
+
+static void rbd_apart_run(struct library_call *call)
+{
+	struct rbd_open *o = container_of(call, struct rbd_open, call);
+
+	rbd_open_run(call);
+	if (!o->err)
+		rbd_image_close(&o->image);
+}
+
+static void rbd_apart_late(struct library_call *call)
+{
+	open_free(container_of(call, struct rbd_open, call));
+}
+
+/* As open_new(), for a look: nothing of it is told to @r, which may go before. */
+static struct rbd_open *open_for_look(struct rbd *r)
+{
+	struct rbd_open *o = open_new(r, true);
+
+	if (!o)
+		return NULL;
+	o->store = NULL;
+	o->call.run = rbd_apart_run;
+	o->call.late = rbd_apart_late;
+	return o;
+}
+
+/* Waits for a short while, unless rbd_store_look() has found another; what it was if nothing is
+ * answered. */
+static uint64_t rbd_size_apart(struct rbd *r)
+{
+	uint64_t bytes = rbd_whole_blocks(r, atomic_exchange(&r->seen, 0));
+	struct rbd_open *o = bytes ? NULL : open_for_look(r);
+
+	if (o && library_call(&o->call, RBD_LOOK_MS)) {
+		bytes = o->err ? 0 : rbd_size(r, o);
+		open_free(o);
+	}
+	return bytes ? bytes : atomic_load(&r->blk.size);
+}
+
+static int rbd_resize_store(struct blk *blk)
+{
+	struct rbd *r = rbd_of(blk);
+	struct rbd_open *o = atomic_load(&r->open);
+	uint64_t bytes;
+
+	if (o) {
+		rbd_ask_size(r, o);
+		bytes = rbd_size(r, o);
+	} else {
+		bytes = rbd_size_apart(r);
+	}
+	if (!bytes)
+		return -EINVAL;
+	blk->size = bytes;
+	return 0;
+}
+
+static int rbd_refresh(struct blk *blk)
+{
+	int err = rbd_resize_store(blk);
+
+	if (!err)
+		store_looked_at(blk, &rbd_of(blk)->flush.doubt);
+	return err;
+}
+
+static const struct blk_ops rbd_ops = {
+	.name = "rbd",
+	.read = rbd_submit,
+	.write = rbd_store_write,
+	.sync = rbd_store_sync,
+	.discard = rbd_store_write,
+	.zero = rbd_store_write,
+	.compare_and_write = rbd_store_write,
+	.extent = rbd_extent,
+	.refresh = rbd_refresh,
+	.resize = rbd_resize_store,
+	.quiesced = rbd_quiesced,
+	.trust = store_trust,
+	.close = rbd_store_close,
+};
+
 static int rbd_take_in(struct rbd *r, const struct blk_open_args *args, char *why, size_t len)
 {
 	struct store_opener *o = &r->opener;
@@ -314,7 +365,7 @@ static int rbd_properties(struct rbd *r, const struct blk_open_args *args, char 
 	const bool readonly = o->image.readonly;
 
 	b->block_size = args->block_size ? args->block_size : 512;
-	b->size = rbd_whole_blocks(r, o);
+	b->size = rbd_size(r, o);
 	r->volatile_cache = o->image.volatile_cache;
 	if (!b->size || b->size > 1ull << 62) {
 		snprintf(why, len, b->size ? "larger than any unit" : "smaller than one block");
@@ -478,9 +529,32 @@ int rbd_store_attach(struct blk *blk, char *why, size_t len)
 		atomic_store_explicit(&r->open, o, memory_order_release);
 	}
 	store_looked_at(&r->blk, &r->flush.doubt); /* what was in doubt is another owner's */
-	if (rbd_whole_blocks(r, o) != atomic_load(&r->blk.size))
+	atomic_store(&r->seen, 0);
+	if (rbd_size(r, o) != atomic_load(&r->blk.size))
 		blk_resized(&r->blk);
 	return 0;
+}
+
+int rbd_store_look(struct blk *blk)
+{
+	struct rbd *r = group_store(blk);
+	struct rbd_open *o;
+
+	if (atomic_load(&r->open))
+		return 0;
+	o = open_for_look(r);
+	if (!o)
+		return -ENOMEM;
+	rbd_apart_run(&o->call);
+	const int err = o->err;
+	const uint64_t bytes = atomic_load(&o->image.size);
+
+	open_free(o);
+	if (!err && rbd_whole_blocks(r, bytes) != atomic_load(&r->blk.size)) {
+		atomic_store(&r->seen, bytes);
+		blk_resized(&r->blk);
+	}
+	return err;
 }
 
 /* "client.4567" is what the lock says, beside the address; 0: @address has it, -ENOENT: nobody. */

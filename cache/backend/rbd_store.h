@@ -20,6 +20,9 @@ bool rbd_store_of_group(const struct blk *blk);
  * blk_resized(). No request is in flight.
  */
 int rbd_store_attach(struct blk *blk, char *why, size_t len) must_check;
+/* It is not attached: asks for the image's size, which blk_resized() brings if it is another. (One
+ * that is attached is told by librbd.) 0 or -errno. */
+int rbd_store_look(struct blk *blk) must_check;
 /* Requests fail from now on; those that the cluster has end as they end. Any thread. */
 void rbd_store_stop(struct blk *blk);
 /* The image is closed, which goes on by itself. No request is in flight. */

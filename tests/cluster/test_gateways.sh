@@ -6,6 +6,7 @@
 #
 #   handover  it is handed over, and goes home; what is refused
 #   image     the image goes, and comes back
+#   size      the image becomes larger
 #   reset     at a gateway that stands by
 #   kill      the owner's keeper and worker are killed
 #   worker    the worker alone
@@ -26,7 +27,7 @@ gateways_test gateways
 kills=${KILLS:-18}
 [ "${RBD-}" != short ] || kills=1
 worker_kills=${KILLS:-$rounds}
-parts=${PARTS:-handover image reset kill worker restart race stop}
+parts=${PARTS:-handover image size reset kill worker restart race stop}
 
 group_start
 is "one of them serves the unit" await 60 some_serves a b c
@@ -100,6 +101,29 @@ part_image() {
 	is "... and may be handed over" await 60 serves "$1"
 	further 30
 	is "nothing is lost, nothing stale is read" load_stop
+}
+
+size_at() { # GATEWAY: MB
+	gadm "$1" --op show --mode target
+	sed -n '/LUN: 1$/,$s/^ *Size: \([0-9]*\) MB,.*/\1/p' <<<"$out"
+}
+larger_at() { # GATEWAY
+	local mb
+	mb=$(size_at "$1")
+	out="$1 says ${mb:-nothing}, after $size MB"
+	[ "${mb:-0}" -gt "$size" ]
+}
+part_size() {
+	echo "# the image becomes larger"
+	was=$owner
+	set -- $(others "$was")
+	unit "$was" owner="$1"
+	is "it is handed over" await 60 serves "$1"
+	await 60 stands_by "$was"
+	size=$(size_at "$1")
+	rbd resize --no-progress --size 24M u >/dev/null 2>&1
+	is "the owner says so" await 30 larger_at "$1"
+	for g in "$was" "$2"; do is "... and $g, which stands by" await 30 larger_at "$g"; done
 }
 
 part_reset() {

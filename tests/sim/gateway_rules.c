@@ -439,6 +439,23 @@ START_TEST(rule_9_a_reset_goes_to_the_owner)
 }
 END_TEST
 
+START_TEST(rule_9_who_stands_by_hears_of_a_size)
+{
+	calm_world();
+	gw_resized(W.gate[0].gw, 0);
+	world_run(W.now + SEC);
+	ck_assert_uint_eq(W.gate[0].lun[0].sizes, 0);
+	ck_assert_uint_eq(W.gate[1].lun[0].sizes, 1);
+	ck_assert_uint_eq(W.gate[2].lun[0].sizes, 1);
+	ck_assert_uint_eq(W.gate[2].lun[1].sizes, 0);
+	gw_resized(W.gate[2].gw, 0); /* it does not serve it */
+	world_run(W.now + SEC);
+	ck_assert_uint_eq(W.gate[0].lun[0].sizes, 0);
+	ck_assert_uint_eq(W.gate[1].lun[0].sizes, 1);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_10_writes_are_held_for_a_snapshot)
 {
 	calm_world();
@@ -474,5 +491,6 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
 	tcase_add_test(t, rule_9_a_reset_goes_to_the_owner);
+	tcase_add_test(t, rule_9_who_stands_by_hears_of_a_size);
 	tcase_add_test(t, rule_10_writes_are_held_for_a_snapshot);
 }

@@ -296,6 +296,15 @@ static void ops_heard(void *arg, unsigned lu, const struct gw_shared *s)
 	l->denied = shared_denies(s, gate_of(arg));
 }
 
+static void ops_size(void *arg, unsigned lu)
+{
+	struct lun *l = ops_lun(arg, lu);
+
+	if (l->state == GW_ACTIVE)
+		world_fails("unit %u is served, and is told of its size by another one", lu);
+	l->sizes++;
+}
+
 static void ops_reset(void *arg, uint64_t id, unsigned lu)
 {
 	ops_lun(arg, lu)->resets++;
@@ -427,6 +436,7 @@ static const struct gw_ops world_ops = {
 	.lu_close = ops_close,
 	.lu_shared = ops_shared,
 	.lu_heard = ops_heard,
+	.lu_size = ops_size,
 	.lu_reset = ops_reset,
 	.lu_hold = ops_hold,
 	.lu_release = ops_release,

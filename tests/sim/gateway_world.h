@@ -91,7 +91,7 @@ struct lun {
 	uint8_t denied; /* by it: see struct change */
 	struct page page[BLOCKS]; /* the arena: may outlive the process */
 	uint64_t stamp;		  /* its epoch */
-	unsigned resets;
+	unsigned resets, sizes;
 	/* what gw waits for */
 	uint64_t drain, apply, hold, flush;
 };

@@ -410,6 +410,14 @@ void gw_message(struct gateway *gw, unsigned from, const void *bytes, size_t len
 		gw_run(gw, gw_ask_message(gw, from, &m, now), now);
 }
 
+void gw_resized(struct gateway *gw, unsigned lu)
+{
+	struct gw_msg m = { .kind = GW_MSG_SIZE, .lu = gw->lu[lu].hash };
+
+	if (gw->lu[lu].step == LU_SERVE)
+		gw_send_all(gw, &m);
+}
+
 void gw_hint(struct gateway *gw, unsigned lu, uint64_t now)
 {
 	gw->lu[lu].want_read = true;

@@ -125,6 +125,9 @@ struct gw_ops {
 	/* The LU's object says *@s (valid during the call): when that changes, and the LU is not
 	 * served here. So nexuses hear of unit attentions. No answer. NULL: nobody listens. */
 	void (*lu_heard)(void *arg, unsigned lu, const struct gw_shared *s);
+	/* Its owner says that the image has another size. The LU is not served here. No answer.
+	 * NULL: nobody listens. */
+	void (*lu_size)(void *arg, unsigned lu);
 	/* LOGICAL UNIT RESET that another gateway received. Answer: gw_done(). */
 	void (*lu_reset)(void *arg, uint64_t id, unsigned lu);
 	/* For a snapshot: writes are held back until lu_release(), those at work have ended, and
@@ -219,6 +222,8 @@ void gw_fenced(struct gateway *gw, uint64_t now);
 void gw_reaped(struct gateway *gw, unsigned gateway, uint64_t incarnation, uint64_t now);
 /* Bytes that another gateway's ops->send() gave. */
 void gw_message(struct gateway *gw, unsigned from, const void *bytes, size_t len, uint64_t now);
+/* The image of a LU that is served here has another size: others are told, and look. */
+void gw_resized(struct gateway *gw, unsigned lu);
 /* A watch says that the LU's object has changed. A hint. */
 void gw_hint(struct gateway *gw, unsigned lu, uint64_t now);
 

@@ -112,6 +112,7 @@ enum gw_msg_kind {
 	GW_MSG_WORKING,	 /* the same: not yet. Silence deposes an owner, slowness does not */
 	GW_MSG_NOT_MINE, /* the same: I do not own it */
 	GW_MSG_REAPED,	 /* the keeper's word: no process of @gateway's @incarnation lives */
+	GW_MSG_SIZE,	 /* the LU's image has another size: look */
 	GW_MSG_KINDS
 };
 struct gw_msg {

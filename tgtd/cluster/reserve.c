@@ -367,6 +367,12 @@ static void answered_message(struct gateway *gw, unsigned from, const struct gw_
 	}
 }
 
+static void size_message(struct gateway *gw, const struct gw_lu *lu)
+{
+	if (gw->ops->lu_size && lu->step == LU_WATCH)
+		gw->ops->lu_size(gw->arg, gw_lu_index(gw, lu));
+}
+
 struct gw_lu *gw_ask_message(struct gateway *gw, unsigned from, const struct gw_msg *m,
 			     uint64_t now)
 {
@@ -381,6 +387,8 @@ struct gw_lu *gw_ask_message(struct gateway *gw, unsigned from, const struct gw_
 		lu->want_read = true;
 	else if (m->kind == GW_MSG_ASK || m->kind == GW_MSG_RESET)
 		asked_message(gw, from, m, lu, now);
+	else if (m->kind == GW_MSG_SIZE)
+		size_message(gw, lu);
 	else
 		answered_message(gw, from, m, lu, now);
 	return lu;

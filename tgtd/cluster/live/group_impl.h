@@ -45,6 +45,7 @@ struct group_lu {
 	bool busy, going;
 	unsigned resets; /* of other gateways, at work: it may not go */
 	struct offload_lane lane;
+	uint64_t told; /* the size that other gateways may know; 0: this one does not */
 
 	/* Its mirror, from lu_open() to lu_close(). Changed by the one request at work. */
 	struct mirror_lu *_Atomic mirror; /* group.mirror.lock, where it may go meanwhile */

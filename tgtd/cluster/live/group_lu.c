@@ -39,6 +39,19 @@ void group_lu_refuses(struct group *g, struct group_lu *lu)
 	set_states_of(g, lu, GW_TRANSITIONING);
 }
 
+/* Others need not have the image open, so nothing else tells them. What this gateway finds on its
+ * way to ownership is news, too. */
+static void tell_size(struct group *g, struct group_lu *lu, enum gw_state self)
+{
+	const uint64_t size = atomic_load(&lu->blk->size);
+
+	if (self != GW_ACTIVE && self != GW_STANDBY)
+		return;
+	if (self == GW_ACTIVE && lu->told && lu->told != size)
+		gw_resized(g->gw, (unsigned)lu->at);
+	lu->told = size;
+}
+
 void group_look_states(struct group *g)
 {
 	struct gw_show_lu show;
@@ -48,6 +61,7 @@ void group_look_states(struct group *g)
 			continue;
 		gw_show_lu(g->gw, i, &show);
 		set_states_of(g, &g->lu[i], show.state);
+		tell_size(g, &g->lu[i], show.state);
 	}
 }
 
@@ -177,6 +191,16 @@ static void group_lu_drop(void *arg, uint64_t id, unsigned at)
 	live_lu_run(arg, id, at, drop_run, NULL, NULL);
 }
 
+static void size_run(struct group_ask *a)
+{
+	a->result = rbd_store_look(a->lu->blk);
+}
+
+static void group_lu_size(void *arg, unsigned at)
+{
+	live_lu_run(arg, 0, at, size_run, NULL, NULL);
+}
+
 static void close_run(struct group_ask *a)
 {
 	int err;
@@ -226,4 +250,5 @@ void group_lu_ops(struct gw_ops *ops)
 	ops->lu_flush = group_lu_flush;
 	ops->lu_drop = group_lu_drop;
 	ops->lu_close = group_lu_close;
+	ops->lu_size = group_lu_size;
 }
