@@ -4,6 +4,10 @@
  * below a unit that stays, and locked. @blk is such a store, or a cache on one. An image that is
  * not attached answers requests by -ENODEV.
  *
+ * Who stands by detaches it: an open image is a watch in the cluster. A client that dies leaves its
+ * watch for 30 s. What librbd tells all who watch takes 5 s then, as it waits for that one. Who has
+ * taken the lock tells them, and cannot give it back before.
+ *
  * By a thread of offload_submit_library(), one call at a time for a store, unless it says
  * otherwise.
  */
@@ -25,7 +29,8 @@ int rbd_store_attach(struct blk *blk, char *why, size_t len) must_check;
 int rbd_store_look(struct blk *blk) must_check;
 /* Requests fail from now on; those that the cluster has end as they end. Any thread. */
 void rbd_store_stop(struct blk *blk);
-/* The image is closed, which goes on by itself. No request is in flight. */
+/* The image is closed, which goes on by itself. No request is in flight. Any thread, while no other
+ * call is at work. */
 void rbd_store_detach(struct blk *blk);
 /* The exclusive lock, which is not given to anybody who asks for it. 0: it is ours; -EBUSY: @holder
  * gets the address that has it. */

@@ -7,6 +7,7 @@
 #   handover  it is handed over, and goes home; what is refused
 #   image     the image goes, and comes back
 #   size      the image becomes larger
+#   dead      a gateway that stands by is killed, then the unit is handed over, and again
 #   reset     at a gateway that stands by
 #   kill      the owner's keeper and worker are killed
 #   worker    the worker alone
@@ -27,7 +28,7 @@ gateways_test gateways
 kills=${KILLS:-18}
 [ "${RBD-}" != short ] || kills=1
 worker_kills=${KILLS:-$rounds}
-parts=${PARTS:-handover image size reset kill worker restart race stop}
+parts=${PARTS:-handover image size dead reset kill worker restart race stop}
 
 group_start
 is "one of them serves the unit" await 60 some_serves a b c
@@ -124,6 +125,43 @@ part_size() {
 	rbd resize --no-progress --size 24M u >/dev/null 2>&1
 	is "the owner says so" await 30 larger_at "$1"
 	for g in "$was" "$2"; do is "... and $g, which stands by" await 30 larger_at "$g"; done
+}
+
+# Its watch of the image would stay for 30 s, and hold up whoever gives the lock back.
+one_watches() {
+	out=$(timeout 60 rados -p rbd listwatchers "rbd_header.$image_id" 2>&1)
+	[ "$(wc -l <<<"$out")" = 1 ]
+}
+part_dead() {
+	echo "# a gateway that stands by is killed, and the unit handed over"
+	image_id=$(rbd info --format json rbd/u | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')
+	for round in $(seq "$rounds"); do
+		await 60 some_serves a b c
+		was=$owner
+		for g in $(others "$was"); do # it has never had the unit
+			gw_kill "$g"
+			gw_start "$g"
+			await 60 stands_by "$g"
+		done
+		is "the owner alone watches the image" await 20 one_watches
+		load_start "$was"
+		set -- $(others "$was")
+		gw_kill "$2"
+		unit "$was" owner="$1"
+		is "$2 is dead; the unit is handed over to $1" await 60 serves "$1"
+		began=$(day_ms)
+		unit "$1" owner="$was"
+		is "... and back" await 60 serves "$was"
+		figure dead "$(since "$began" "$(day_ms)")"
+		is "who has just got it ends with 0" gw_stop "$was"
+		is "... and $1 serves" await 60 serves "$1"
+		further 50
+		is "nothing is lost, nothing stale is read ($round)" load_stop
+		for g in "$was" "$2"; do gw_start "$g"; done
+		is "... it is in RADOS" image_has_it
+		is "... reservations are the same" holds
+	done
+	bar dead 3500 2000 "a hand-over while another gateway is dead"
 }
 
 part_reset() {

@@ -376,8 +376,7 @@ part_woken() {
 	bar serve.stop 30000 1000 "from there until the unit is served"
 }
 
-# (The hand-over first: after another gateway has died rbd_lock_release() may take seconds.)
-for part in ${PARTS:-handover owner worker peer found cut both stopped woken}; do part_$part; done
+for part in ${PARTS:-owner worker peer found cut both handover stopped woken}; do part_$part; done
 
 all_up
 is "the unit is mirrored" await 60 is_mirrored a b c

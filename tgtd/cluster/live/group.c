@@ -299,6 +299,7 @@ int group_lu_add(struct scsi_lu *scsi)
 	g->lu[at].hash = gw_lu_hash(info.conf.blk->store_id);
 	g->lu[at].at = at;
 	g->lu[at].told = 0;
+	g->lu[at].fresh = true;
 	group_mirrored_init(&g->lu[at]);
 	group_looks(g);
 	return 0;

@@ -43,6 +43,7 @@ struct group_lu {
 	int at;		  /* gateway.h's index */
 	struct list asks; /* group_ask.link: what waits for the one at work */
 	bool busy, going;
+	bool fresh; /* its image is open as it was looked at, and has never been asked for */
 	unsigned resets; /* of other gateways, at work: it may not go */
 	struct offload_lane lane;
 	uint64_t told; /* the size that other gateways may know; 0: this one does not */

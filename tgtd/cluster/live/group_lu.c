@@ -39,8 +39,8 @@ void group_lu_refuses(struct group *g, struct group_lu *lu)
 	set_states_of(g, lu, GW_TRANSITIONING);
 }
 
-/* Others need not have the image open, so nothing else tells them. What this gateway finds on its
- * way to ownership is news, too. */
+/* Others have the image closed, so nothing else tells them. What this gateway finds on its way
+ * to ownership is news, too. */
 static void tell_size(struct group *g, struct group_lu *lu, enum gw_state self)
 {
 	const uint64_t size = atomic_load(&lu->blk->size);
@@ -50,6 +50,15 @@ static void tell_size(struct group *g, struct group_lu *lu, enum gw_state self)
 	if (self == GW_ACTIVE && lu->told && lu->told != size)
 		gw_resized(g->gw, (unsigned)lu->at);
 	lu->told = size;
+}
+
+/* Until it is known to be another's, this gateway may be about to take it. */
+static void let_image_go(struct group_lu *lu, enum gw_state self)
+{
+	if (!lu->fresh || (self != GW_STANDBY && self != GW_UNAVAILABLE))
+		return;
+	lu->fresh = false;
+	rbd_store_detach(lu->blk);
 }
 
 void group_look_states(struct group *g)
@@ -62,6 +71,7 @@ void group_look_states(struct group *g)
 		gw_show_lu(g->gw, i, &show);
 		set_states_of(g, &g->lu[i], show.state);
 		tell_size(g, &g->lu[i], show.state);
+		let_image_go(&g->lu[i], show.state);
 	}
 }
 
@@ -110,8 +120,10 @@ static void group_lu_open(void *arg, uint64_t id, unsigned at, uint64_t epoch, u
 {
 	struct group_lu *lu = group_lu_at(arg, at);
 
-	if (lu)
+	if (lu) {
+		lu->fresh = false;
 		group_mirrored_opens(lu, epoch, keep);
+	}
 	live_lu_run(arg, id, at, live_open_run, NULL, NULL);
 }
 
