@@ -21,16 +21,18 @@ load() { # NAME DISK
 }
 resized() { # MIB
 	adm --mode cache --op update --params "size=${1}m" || return 1
-	until_true 200 eval 'case "$(shown Size)/$(shown Resize)" in "'"$1"' MiB/done"*) true ;; *) false ;; esac' ||
+	until_true 600 eval 'case "$(shown Size)/$(shown Resize)" in "'"$1"' MiB/done"*) true ;; *) false ;; esac' ||
 		{ adm --mode cache --op show; return 1; }
 }
 under_load() {
-	local rc=0 iser tcp
+	local rc=0 iser tcp size
 	load iser "$ISER" >/run/fio.iser 2>&1 &
 	iser=$!
 	load tcp "$TCP" >/run/fio.tcp 2>&1 &
 	tcp=$!
-	resized 320 && resized 64 && resized 128 || rc=1
+	for size in ${SIZES:-320 64 128}; do
+		resized "$size" || { rc=1; break; }
+	done
 	touch /run/enough
 	wait $iser || rc=1
 	wait $tcp || rc=1
