@@ -71,27 +71,37 @@ $(FUZZ_O)/bin/%: $(FUZZ_O)/obj/tests/fuzz/%.o $(FUZZ_O)/libfuzzed.a
 	$(call say,LD fuzz $@)
 	$(Q)clang -pthread -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_O)/libfuzzed.a $(LIBS_tgtd) -lcheck -lsubunit -lm
 
-# Most tests of a daemon wait rather than work: twice as many at a time as there are processors.
-WAITING := $(shell echo $$(($$(nproc) * 2)))
-# What takes longest begins first: else it ends alone, with nobody beside it.
-LONGEST := attach_resize random_faults attach_steps cache_crash sync layout gateway mirror attach account_book dirty_index resize \
-	quiet_sessions.sh worker_kills.sh left_damaged.sh exporter.sh mappings.sh scale nbd.sh keeper.sh isns.sh hanging_store.sh
-longest_first = $(foreach t,$(LONGEST),$(filter %/test_$(t),$(1))) $(filter-out $(addprefix %/test_,$(LONGEST)),$(1))
+# Programs of all parts run beside each other by tests/pool, and its head says what a line for it is:
+# jobs-PART prints those of a part, build-PART makes what they need.
 SUMMARY := $(LOG)/summary
 RUN      = tests/run -l $(LOG) $(if $(SUM),-s $(SUM) -r 1)
+PART     = $(@:jobs-%=%)
+NEEDS    = $(VARIANT)
+# (Random faults take ten times as long under ASan: fewer seeds; check-shows has as many as check-unit.)
+ENV_asan = TGT_FAULT_SEEDS=$(or $(TGT_FAULT_SEEDS),2)
+ENV_tsan = TSAN_OPTIONS="suppressions=$(CURDIR)/tests/support/tsan.supp second_deadlock_stack=1 $(TSAN_OPTIONS)"
+# Kind, seconds for each, logs, environment, programs.
+jobs     = @printf '$(PART)\t$(NEEDS)\t$(1)\t$(2)\t$(3)\tTGT_BIN=$(abspath $(BIN)) $(ENV_$(VARIANT)) $(4)\t%s\n' $(5)
+pool     = @set -o pipefail; $(MAKE) --no-print-directory -s $(1) | tests/pool $(if $(SUM),-s $(SUM))
 
 # Seconds for each. Sanitizers take five times as long, and a busy machine as much again.
 LIMIT := $(if $(filter asan tsan,$(VARIANT)),900,300)
 
+build-check-unit: $(UNIT)
+jobs-check-unit:
+	$(call jobs,work,$(LIMIT),$(LOG),,$(UNIT))
 check-unit: $(UNIT) ## unit tests and simulations
-	@$(RUN) -j 2 -t $(LIMIT) $(call longest_first,$(UNIT))
+	$(call pool,jobs-check-unit)
 
 # Some of them a second time behind a cache of 1 MiB, which thrashes.
 THRASHED := $(filter $(O)/tests/integration/test_first_light $(O)/tests/integration/test_admin_online,$(INTEG)) \
 	$(filter tests/integration/test_mt_churn.sh,$(INTEG_SH))
-check-integration: all $(INTEG) ## a real tgtd on a free port
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j $(WAITING) -t $(LIMIT) $(call longest_first,$(INTEG) $(INTEG_SH)); rc=$$?; \
-	TGT_TEST_CACHE=size=1m TGT_BIN=$(abspath $(BIN)) $(RUN) -l $(LOG)/cache-1m -j 2 -t 300 $(THRASHED) && exit $$rc
+build-check-integration: all $(INTEG)
+jobs-check-integration:
+	$(call jobs,wait,$(LIMIT),$(LOG),,$(INTEG) $(INTEG_SH))
+	$(call jobs,wait,$(LIMIT),$(LOG)/cache-1m,TGT_TEST_CACHE=size=1m,$(THRASHED))
+check-integration: build-check-integration ## a real tgtd on a free port
+	$(call pool,jobs-check-integration)
 
 # Where Ceph's packages are; elsewhere they skip, with the reason. check has a short form (RBD=short).
 check-cluster: all $(CLUSTER) ## a Ceph cluster of one machine behind the units (its packages: tests/README.md)
@@ -115,9 +125,11 @@ check-cluster-shows: all $(CLUSTER) $(addprefix $(O)/,$(SIMS)) ## what is promis
 	esac || rc=1; done; \
 	grep -hE '^# .*(p50|longest|passed)|: p50 |of its rate|seeds' $(LOG)/cluster-shows/*.log; exit $$rc
 
-# Conformance is one connection that waits for its answers, and a cluster waits for its daemons: beside each other.
-check-others: all $(CLUSTER)
-	@RBD=short TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 900 $(wildcard tests/conformance/test_*.sh tests/cluster/test_*.sh)
+build-check-others: all $(CLUSTER)
+jobs-check-others:
+	$(call jobs,wait,900,$(LOG),RBD=short,$(wildcard tests/conformance/test_*.sh tests/cluster/test_*.sh))
+check-others: build-check-others ## conformance and, in a short form, clusters
+	$(call pool,jobs-check-others)
 
 check-conformance: all ## libiscsi's iscsi-test-cu
 	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(wildcard tests/conformance/test_*.sh)
@@ -134,8 +146,11 @@ check-cache-sizes: all $(INTEG) ## all of the daemon's tests behind caches of th
 	TGT_TEST_CACHE=size=$(firstword $(CACHE_SIZES)) TGT_BIN=$(abspath $(BIN)) \
 		$(RUN) -l $(LOG)/cache-vm -j 1 -t 900 tests/vm/test_first_light.sh || rc=1; exit $$rc
 
+build-check-layers: all
+jobs-check-layers:
+	$(call jobs,work,$(LIMIT),$(LOG),,tests/check-layers tests/prose)
 check-layers: all ## who may include whom; how long lines and sentences may be
-	@$(RUN) tests/check-layers tests/prose
+	$(call pool,jobs-check-layers)
 
 prose: ## how long sentences and lines of the READMEs and man pages are
 	@tests/prose --table
@@ -147,8 +162,11 @@ VM_LONG  := $(addprefix tests/vm/test_,iser_writes.sh iser_resize.sh iser_reads.
 	iser_load.sh iser_cu.sh iser_conformance.sh iser_vs_lio.sh sg3_utils.sh badnet.sh \
 	badnet_iser.sh restart_long.sh restart_postgres.sh gateways.sh)
 VM_SHORT := $(filter-out $(VM_LONG),$(wildcard tests/vm/test_*.sh))
+build-check-vm: all
+jobs-check-vm:
+	$(call jobs,vm,900,$(LOG),,$(VM_SHORT))
 check-vm: all ## a stock kernel in QEMU
-	@TGT_BIN=$(abspath $(BIN)) $(RUN) -j 1 -t 900 $(VM_SHORT)
+	$(call pool,jobs-check-vm)
 check-vm-long: all ## the VM tests that take many minutes
 	@tools/install-deps postgresql-15
 	@$(MAKE) --no-print-directory VARIANT=asan build/asan/bin/tgtd build/asan/bin/tgtadm
@@ -186,14 +204,24 @@ check-package: ## build, judge and install the Debian packages (needs a mirror; 
 	@tools/install-deps dpkg-dev debhelper fakeroot lintian mmdebstrap systemd-container
 	@$(RUN) -j 1 -t 1800 tests/package/test_package.sh
 
-# (Random faults take ten times as long there: fewer seeds; check-shows has as many as check-unit.)
-check-asan: ## unit and integration tests under ASan and UBSan
-	@TGT_FAULT_SEEDS=$(or $(TGT_FAULT_SEEDS),2) $(MAKE) --no-print-directory VARIANT=asan check-unit check-integration
+sanitized = @$(MAKE) --no-print-directory VARIANT=$(1) PART=check-$(1)
+build-check-asan:
+	$(call sanitized,asan) build-check-unit build-check-integration
+jobs-check-asan:
+	$(call sanitized,asan) -s jobs-check-unit jobs-check-integration
+check-asan: build-check-asan ## unit and integration tests under ASan and UBSan
+	$(call pool,jobs-check-asan)
 
-check-tsan: ## threaded tests under TSan
-	@$(MAKE) --no-print-directory VARIANT=tsan check-tsan-inner
-check-tsan-inner: all $(UNIT_MT) $(INTEG_MT)
-	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/support/tsan.supp second_deadlock_stack=1 $(TSAN_OPTIONS)" TGT_BIN=$(abspath $(BIN)) $(RUN) -j 2 -t 600 $(UNIT_MT) $(INTEG_MT) $(filter tests/integration/test_mt_%,$(INTEG_SH))
+build-check-tsan:
+	$(call sanitized,tsan) build-threaded
+build-threaded: all $(UNIT_MT) $(INTEG_MT)
+jobs-check-tsan:
+	$(call sanitized,tsan) -s jobs-threaded
+jobs-threaded:
+	$(call jobs,work,600,$(LOG),,$(UNIT_MT))
+	$(call jobs,wait,600,$(LOG),,$(INTEG_MT) $(filter tests/integration/test_mt_%,$(INTEG_SH)))
+check-tsan: build-check-tsan ## threaded tests under TSan
+	$(call pool,jobs-check-tsan)
 
 # Every fuzz target for FUZZ_SECONDS each, from its committed seeds; a crash fails.
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_SECONDS (60) each
@@ -201,23 +229,30 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_SECONDS (60) each
 $(FUZZ_O)/bin/%.run: $(FUZZ_O)/bin/% tests/fuzz/run-one
 	@printf '#!/bin/sh\nexec tests/fuzz/run-one %s\n' $< >$@; chmod +x $@
 fuzz: $(addsuffix .run,$(FUZZ))
-check-fuzz: ## every fuzz target for ten seconds
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(or $(FUZZ_CHECK_SECONDS),10)
+build-check-fuzz: $(FUZZ) $(addsuffix .run,$(FUZZ))
+jobs-check-fuzz: NEEDS = fuzz
+jobs-check-fuzz:
+	$(call jobs,work,120,$(LOG),FUZZ_SECONDS=$(or $(FUZZ_CHECK_SECONDS),5),$(addsuffix .run,$(FUZZ)))
+check-fuzz: build-check-fuzz ## every fuzz target for five seconds
+	$(call pool,jobs-check-fuzz)
 
 check: deps ## install what is missing, build, run every test; the last line counts
 	@$(MAKE) --no-print-directory check-all
 
-# All parts run even when one fails; the last line is the sum.
+# All parts run even when one fails; the last line is the sum. What sanitizers need is built while tests
+# that wait run already. A part that has no jobs-PART runs by itself at the end.
 CHECK_PARTS := check-layers check-unit check-integration check-others check-vm check-asan check-tsan check-fuzz
+POOLED    := $(filter check-layers check-unit check-integration check-others check-vm check-asan check-tsan check-fuzz,$(CHECK_PARTS))
+SANITIZED := $(filter check-asan check-tsan check-fuzz,$(POOLED))
+HALF      := $(shell echo $$((($$(nproc) + 1) / 2)))
+MAKE_HALF  = $(MAKE) --no-print-directory -j$(HALF) WERROR=1
 check-all:
 	@mkdir -p $(LOG); rm -f $(SUMMARY); touch $(SUMMARY)
-	@$(MAKE) --no-print-directory -j2 all WERROR=1 || echo '0 1 0' >>$(SUMMARY)
-	@for part in $(CHECK_PARTS); do \
-		echo "== $$part"; start=$$SECONDS; before=$$(wc -l <$(SUMMARY)); \
-		$(MAKE) --no-print-directory -j2 $$part WERROR=1 SUM=$(abspath $(SUMMARY)) && rc=0 || rc=1; \
-		if [ $$rc -ne 0 ] && ! tail -n +$$((before + 1)) $(SUMMARY) | awk '$$2 > 0 {bad = 1} END {exit !bad}'; then \
-			echo "FAIL $$part: did not run to its end"; echo '0 1 0' >>$(SUMMARY); fi; \
-		echo "== $$part took $$((SECONDS - start)) s"; \
-	done; \
-	awk '{p += $$1; f += $$2; s += $$3} END {if (s) printf "%d skipped, each with its reason above\n", s; printf "%d passed, %d failed\n", p, f; exit f > 0}' $(SUMMARY)
-
+	@$(MAKE) --no-print-directory -j$$(nproc) WERROR=1 all $(addprefix build-,$(filter-out $(SANITIZED),$(POOLED))) || \
+		echo '0 1 0' >>$(SUMMARY)
+	@{ for part in $(SANITIZED); do printf "$$part\t\tbuild\t0\t-\t\t$${part#check-} $(MAKE_HALF) build-$$part\n"; done; \
+	for part in $(filter-out $(POOLED),$(CHECK_PARTS)); do printf "$$part\t\tmake\t0\t-\t\t$$part $(MAKE_HALF) $$part\n"; done; \
+	$(MAKE) --no-print-directory -s $(addprefix jobs-,$(POOLED)); } >$(LOG)/jobs || echo '0 1 0' >>$(SUMMARY)
+	@tests/pool -s $(SUMMARY) -k $(LOG)/costs <$(LOG)/jobs || awk '$$2 > 0 {bad = 1} END {exit !bad}' $(SUMMARY) || \
+		{ echo 'FAIL check: did not run to its end'; echo '0 1 0' >>$(SUMMARY); }
+	@awk '{p += $$1; f += $$2; s += $$3} END {if (s) printf "%d skipped, each with its reason above\n", s; printf "%d passed, %d failed\n", p, f; exit f > 0}' $(SUMMARY)
