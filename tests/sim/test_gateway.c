@@ -459,8 +459,10 @@ static uint64_t env(const char *name, uint64_t otherwise)
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SEEDS 500
+#define BREAKS 0 /* that a broken rule is noticed is said by the usual build */
 #else
 #define SEEDS 10000
+#define BREAKS 1
 #endif
 
 static void seed_trace(uint64_t seed)
@@ -597,7 +599,7 @@ int main(void)
 	if (!getenv("TGT_GATEWAY_SEED"))
 		add_rules(t);
 	tcase_add_test(t, seeds);
-	if (!getenv("TGT_GATEWAY_SEED") && !getenv("TGT_GATEWAY_SEEDS"))
+	if (BREAKS && !getenv("TGT_GATEWAY_SEED") && !getenv("TGT_GATEWAY_SEEDS"))
 		tcase_add_loop_test(t, broken_rule_is_noticed, 1, GW_RULES + 1);
 	r = srunner_create(s);
 	srunner_set_fork_status(r, CK_NOFORK);
