@@ -593,6 +593,7 @@ static void lock_land(struct event *e)
 		return;
 	step_note((unsigned)e->b, "LBUO"[e->c]);
 	result = lock_do(e, &W.unit[e->b], client, &holder);
+	owners_check((unsigned)e->b); /* nobody who may answer loses it */
 	if (W.gate[gate].life != (uint32_t)(e->a >> 8 & 0xffffffff))
 		return;
 	r = event_new(gate, lock_reply, MIN(latency(), IO_LATEST));

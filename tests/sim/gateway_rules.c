@@ -80,6 +80,41 @@ START_TEST(rule_1_a_lease_ends_by_itself)
 }
 END_TEST
 
+/* Until the state of @unit at @gate is @state. */
+static void until_state(unsigned gate, unsigned unit, enum gw_state state)
+{
+	const uint64_t from = W.now;
+
+	while (W.gate[gate].lun[unit].state != state && W.now < from + 5 * SEC)
+		world_run(W.now + MS / 10);
+	ck_assert_int_eq(W.gate[gate].lun[unit].state, state);
+}
+
+/* The object has said OWNED, and who wrote that learns it when the next owner serves. */
+START_TEST(rule_1_a_late_answer_lets_nobody_serve)
+{
+	calm_world();
+	gw_move(W.gate[1].gw, 0, 2, local_time(1));
+	steps();
+	while (!strchr(W.steps, 'O'))
+		world_run(W.now + MS / 10);
+	link_cut(2, 1200 * MS); /* its renewal stays in doubt for longer */
+	while (unit_says(0).claim != GW_OWNED)
+		world_run(W.now + MS / 10);
+	process_stops(2, SEC); /* shorter than a lease: it cannot know that it was */
+	until_taken(0, 2);
+	ck_assert(W.gate[2].stopped);
+	until_state(2, 0, GW_ACTIVE);
+	ck_assert(!lease_holds(2));
+	ck_assert_int_ne(owner_of(0), 2);
+	ck_assert_int_ne(W.unit[0].lock, W.gate[2].client);
+	until_state(2, 0, GW_STANDBY);
+	world_run(W.now + SEC);
+	ck_assert_uint_eq(W.gate[2].gw->incarnation, 2);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_2_taking_waits_for_the_lease)
 {
 	uint64_t time;
@@ -475,6 +510,7 @@ END_TEST
 static void add_rules(TCase *t)
 {
 	tcase_add_test(t, rule_1_a_lease_ends_by_itself);
+	tcase_add_test(t, rule_1_a_late_answer_lets_nobody_serve);
 	tcase_add_test(t, rule_2_taking_waits_for_the_lease);
 	tcase_add_test(t, rule_2_the_keepers_word_skips_the_wait);
 	tcase_add_test(t, rule_2_a_slow_rados_deposes_nobody);

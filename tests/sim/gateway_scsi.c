@@ -42,13 +42,20 @@ static bool lease_holds(unsigned gate)
 	return local_time(gate) < *gw_served_until(W.gate[gate].gw);
 }
 
-/* One owner at a time may answer. A process that is stopped may, when it goes on. */
+/* One owner at a time may answer, and it has the lock. A process that is stopped may, when it goes
+ * on. One whose lease is over may not (rule 1), and the next owner breaks its lock. It stays
+ * ACTIVE, or even becomes so by a late answer of RADOS, until it hears of that. */
 static void owners_check(unsigned unit)
 {
 	unsigned owners = 0;
 
-	for (unsigned g = 0; g < GATES; g++)
-		owners += W.gate[g].gw && W.gate[g].lun[unit].state == GW_ACTIVE && lease_holds(g);
+	for (unsigned g = 0; g < GATES; g++) {
+		if (!W.gate[g].gw || W.gate[g].lun[unit].state != GW_ACTIVE || !lease_holds(g))
+			continue;
+		owners++;
+		if (W.unit[unit].lock != W.gate[g].client)
+			world_fails("unit %u is served by gate %u, which has no lock", unit, g);
+	}
 	if (owners > 1)
 		world_fails("unit %u has %u owners", unit, owners);
 }
@@ -195,16 +202,12 @@ static struct lun *ops_lun(void *arg, unsigned lu)
 static void ops_state(void *arg, unsigned lu, enum gw_state state)
 {
 	static const char *const names[] = { "standby", "transitioning", "active", "unavailable" };
-	const struct gate *g = arg;
 	struct unit *u = &W.unit[lu];
 
 	ops_lun(arg, lu)->state = state;
 	world_says("gate %u, unit %u: %s", gate_of(arg), lu, names[state]);
-	if (state != GW_ACTIVE)
-		return;
-	u->served = MAX(u->served, ops_lun(arg, lu)->tenure);
-	if (u->lock != g->client)
-		world_fails("unit %u is served by gate %u, which has no lock", lu, gate_of(arg));
+	if (state == GW_ACTIVE)
+		u->served = MAX(u->served, ops_lun(arg, lu)->tenure);
 }
 
 static void ops_open(void *arg, uint64_t id, unsigned lu, uint64_t epoch, uint64_t keep)

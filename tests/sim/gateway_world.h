@@ -187,5 +187,6 @@ static void reply(unsigned gate, uint64_t id, int result, uint64_t delay);
 static uint8_t shared_denies(const struct gw_shared *s, unsigned gate);
 static void io_done(struct command *c, int result, struct value value);
 static void lun_quiet_check(unsigned gate, unsigned unit);
+static void owners_check(unsigned unit);
 
 #endif

@@ -7,8 +7,8 @@
  * What must hold: one owner at a time may answer; no read is older than what anybody was told
  * before it began; no I/O of an owner is done after one of the next, at one OSD; nobody whom a
  * reservation keeps out writes after it was GOOD; each change of shared state is made once; nobody
- * is fenced who is not deposed; who serves has the lock. And when trouble ends, each unit is served
- * again.
+ * is fenced who is not deposed; who may answer has the lock. And when trouble ends, each unit is
+ * served again.
  *
  * Each rule is broken once, to see that this is noticed (the list is enum gw_rule).
  *
