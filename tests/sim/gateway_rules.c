@@ -93,13 +93,15 @@ static void until_state(unsigned gate, unsigned unit, enum gw_state state)
 /* The object has said OWNED, and who wrote that learns it when the next owner serves. */
 START_TEST(rule_1_a_late_answer_lets_nobody_serve)
 {
+	uint64_t from;
+
 	calm_world();
 	gw_move(W.gate[1].gw, 0, 2, local_time(1));
 	steps();
-	while (!strchr(W.steps, 'O'))
+	for (from = W.now; !strchr(W.steps, 'O') && W.now < from + SEC;)
 		world_run(W.now + MS / 10);
 	link_cut(2, 1200 * MS); /* its renewal stays in doubt for longer */
-	while (unit_says(0).claim != GW_OWNED)
+	for (from = W.now; unit_says(0).claim != GW_OWNED && W.now < from + 2 * SEC;)
 		world_run(W.now + MS / 10);
 	process_stops(2, SEC); /* shorter than a lease: it cannot know that it was */
 	until_taken(0, 2);

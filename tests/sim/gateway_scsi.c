@@ -237,7 +237,7 @@ static void ops_drain(void *arg, uint64_t id, unsigned lu)
 
 static void ops_flush(void *arg, uint64_t id, unsigned lu)
 {
-	if (world_chance(10)) { /* the store is full, say */
+	if (!W.may.alone && world_chance(10)) { /* the store is full, say */
 		reply(gate_of(arg), id, -ENOSPC, MS);
 		return;
 	}
@@ -279,7 +279,7 @@ static void ops_shared(void *arg, uint64_t id, unsigned lu, const struct gw_shar
 {
 	struct lun *l = ops_lun(arg, lu);
 
-	if (world_chance(5)) { /* no memory, say */
+	if (!W.may.alone && world_chance(5)) { /* no memory, say */
 		reply(gate_of(arg), id, -ENOMEM, MS);
 		return;
 	}

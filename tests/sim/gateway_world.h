@@ -133,7 +133,7 @@ struct initiator {
 struct profile { /* what may happen to a seed */
 	bool kills, stops, cuts, mutes, slow, stalls, moves, reserves, quiets, back, bad_images,
 		long_stop, even, /* RADOS may stand still, and nothing else */
-		alone,		 /* no initiators */
+		alone,		 /* no initiators, no failures by chance */
 		prompt,		 /* RADOS answers soon */
 		elsewhere,	 /* processes come up where nobody knows those before */
 		strangers;	 /* somebody outside of the group locks an image */
