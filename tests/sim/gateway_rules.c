@@ -509,6 +509,31 @@ START_TEST(rule_10_writes_are_held_for_a_snapshot)
 }
 END_TEST
 
+/* It takes nearly all of the time to hold writes back: the snapshot has as much once more. */
+START_TEST(rule_10_a_snapshot_has_time_of_its_own)
+{
+	struct command *c;
+
+	calm_world();
+	c = command_new();
+	*c = (struct command){ .op = OP_WRITE, .gate = 0, .unit = 0, .life = W.gate[0].life };
+	gw_quiesce(W.gate[0].gw, 0, 5, local_time(0));
+	while (local_time(0) + MS < W.gate[0].gw->lu[0].quiet_until)
+		world_run(W.now + MS / 10);
+	ck_assert_uint_eq(W.snapshots, 0);
+	c->op = OP_NONE;
+	lun_quiet_check(0, 0);
+	world_run(W.now + MS);
+	ck_assert_uint_eq(W.snapshots, 1);
+	world_run(W.now + MS);
+	gw_tick(W.gate[0].gw, local_time(0));
+	ck_assert(W.unit[0].quiet && W.gate[0].lun[0].held);
+	world_run(W.now + SEC);
+	ck_assert(!W.gate[0].lun[0].held);
+	calm_end();
+}
+END_TEST
+
 static void add_rules(TCase *t)
 {
 	tcase_add_test(t, rule_1_a_lease_ends_by_itself);
@@ -531,4 +556,5 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_9_a_reset_goes_to_the_owner);
 	tcase_add_test(t, rule_9_who_stands_by_hears_of_a_size);
 	tcase_add_test(t, rule_10_writes_are_held_for_a_snapshot);
+	tcase_add_test(t, rule_10_a_snapshot_has_time_of_its_own);
 }

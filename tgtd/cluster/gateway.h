@@ -48,7 +48,8 @@ struct gw_config {
 			      * (ten years) */
 	uint64_t lift_ns;    /* after the proof, until OSDs have done what they may have (1 h) */
 	uint64_t give_up_ns; /* a step of the way to ownership is given up, and others may try; a
-			      * hand-over is given up, and the owner serves on (20 s) */
+			      * hand-over is given up, and the owner serves on; so is a snapshot:
+			      * the way to it, and then the making of it (20 s) */
 };
 
 /*
@@ -156,8 +157,8 @@ struct gw_ops {
 		       const struct gw_shared *s);
 	/* gw_reset() is over: 0, or -EBUSY, -ECANCELED. */
 	void (*reset_done)(void *arg, unsigned lu, uint64_t cookie, int result);
-	/* gw_quiesce() is over: 0, the image is quiet until gw_unquiesce(); or -EAGAIN: it is not,
-	 * ownership is under way, and the snapshot must not be made. */
+	/* gw_quiesce() is over: 0, the image is quiet until gw_unquiesce(), or for give_up_ns; or
+	 * -EAGAIN: it is not, ownership is under way, and the snapshot must not be made. */
 	void (*quiesced)(void *arg, unsigned lu, uint64_t cookie, int result);
 
 	/* ---- mirrored write-back (mirror.h). NULL: this gateway has none ---- */

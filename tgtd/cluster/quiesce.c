@@ -53,6 +53,9 @@ void gw_quiesce_done(struct gateway *gw, struct gw_lu *lu, int result, uint64_t 
 		quiet_end(gw, lu);
 	} else {
 		lu->quiet = QUIET_YES;
+		/* The snapshot's own time begins: however long the writes took, it may count upon
+		 * this answer. */
+		lu->quiet_until = now + gw->cfg.give_up_ns;
 	}
 	quiet_answer(gw, lu, result ? -EAGAIN : 0);
 }
