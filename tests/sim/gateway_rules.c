@@ -443,6 +443,27 @@ START_TEST(rule_9_transitioning_until_it_is_settled)
 }
 END_TEST
 
+/* Its last renewal is seen late, since RADOS could not be reached: it says nothing of now. */
+START_TEST(rule_9_an_old_renewal_ends_no_doubt)
+{
+	const struct gate *third = &W.gate[2];
+	uint64_t renewed;
+
+	calm_world();
+	renewed = W.object[0].written_at;
+	while (W.object[0].written_at == renewed)
+		world_run(W.now + MS / 10);
+	process_stops(0, 20 * SEC);
+	link_cut(2, 1400 * MS);
+	world_run(W.now + 1390 * MS);
+	ck_assert_int_eq(third->lun[0].state, GW_TRANSITIONING);
+	for (; unit_says(0).owner == 0; world_run(W.now + MS))
+		ck_assert_int_eq(third->lun[0].state, GW_TRANSITIONING);
+	until_taken(0, 0);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_9_a_reset_goes_to_the_owner)
 {
 	calm_world();
@@ -553,6 +574,7 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
+	tcase_add_test(t, rule_9_an_old_renewal_ends_no_doubt);
 	tcase_add_test(t, rule_9_a_reset_goes_to_the_owner);
 	tcase_add_test(t, rule_9_who_stands_by_hears_of_a_size);
 	tcase_add_test(t, rule_10_writes_are_held_for_a_snapshot);

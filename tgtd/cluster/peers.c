@@ -40,7 +40,8 @@ void gw_peer_look(struct gateway *gw, struct gw_peer *p, uint64_t now)
 {
 	if (p->obj.incarnation != p->seen_incarnation || p->obj.sequence != p->seen_sequence) {
 		p->seen_at = now;
-		if (p->looked)
+		/* After a gap that says nothing of now, as at the first look: it may be old. */
+		if (p->looked && now - p->answered < gw->cfg.doubt_ns)
 			p->moved_at = now;
 	}
 	if (p->obj.life != GW_UP)
@@ -114,8 +115,8 @@ void gw_peer_event(struct gateway *gw, struct gw_peer *p, enum cell_event event,
 {
 	if (event == CELL_NOTHING || event == CELL_FAILED)
 		return;
-	p->answered = now;
 	gw_peer_look(gw, p, now);
+	p->answered = now;
 	if (event == CELL_WRITTEN && p->obj.life != GW_UP) {
 		counter_add(&gw->counts.depositions, 1);
 		gw_say(gw, LOG_LVL_WARN, -1, "gateway %u, incarnation %llu, is deposed",
