@@ -177,6 +177,10 @@ def cut(bin, dir):
     asked = Session('InitialR2T=Yes', 'ImmediateData=No').ready()
     asked.out(asked.write(2048, 8))
     is_('a write is asked for its data', asked.recv()[0][0] == 0x31)
+    halves, whole = (in_step(Session().ready()) for _ in range(2))
+    for s, flags, keys in (halves, 0x40, b'SendTar'), (whole, 0x80, b'MaxRecvDataSegmentLength=512\0'):
+        s.out(pdu(0x44, flags, 0, 0x77, struct.pack('>III', NONE, s.cmdsn, s.statsn), keys))
+        is_('a text request is answered', s.recv()[0][0] == 0x24)
     time.sleep(1)
     fill(writer, 0, 256, 2)  # blocks that are on their way are written meanwhile
     in_step(writer)
@@ -196,6 +200,9 @@ def cut(bin, dir):
         is_('... which was carried out once, and nothing was noticed',
             s.run(io(READ, 4096, 8), SIZE) == ('good', stamp(9, 512, i)) and not s.noticed, s.noticed)
     is_('who owes data of a write is reset', asked.closed_by_target())
+    is_('who is in the middle of a text exchange is reset', halves.closed_by_target() and not halves.noticed, halves.noticed)
+    whole.out(whole.read(0, 8))
+    holds('it goes on with what was agreed on anew: PDUs of 512 bytes', lambda: [len(whole.recv()[1]) for _ in range(8)] == [512] * 8)
     is_('nobody has logged in', t.stat('iscsi_conns_accepted') == 0, (accepted, t.stat('iscsi_conns_accepted')))
     is_('the log says what went on', bool(went_on(t)), t.log()[-2000:])
     is_('... and statistics', t.stat('iscsi_kept_busy') >= len(deafs), t.stat('iscsi_kept_busy'))

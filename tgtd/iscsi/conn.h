@@ -110,6 +110,7 @@ struct iscsi_conn {
 	struct timer close_timer; /* asked to log out */
 	bool close_timer_armed;
 	struct iscsi_text *text;
+	bool text_doubt;	/* flight.h: an exchange has begun */
 	struct list text_link;	/* discovery: waits for the main loop's leisure (text_request.c) */
 	struct iscsi_ctl *text_next, *text_now; /* ... a request to begin with, one begun */
 	uint64_t last_request_ns; /* discovery: a request has come */

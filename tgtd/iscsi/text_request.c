@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 
 /* Looks of listing_fill() in one iteration; tens of nanoseconds each. */
 #define STEP 4096
@@ -72,12 +73,25 @@ static void text_request_answer(struct iscsi_ctl *ctl, const uint8_t *bhs, const
 	iscsi_ctl_free(ctl);
 }
 
+/* What has come of an exchange between its requests nobody writes down: its session ends with this
+ * process, or the initiator's next request would be refused. */
+static void in_flight(struct iscsi_conn *conn)
+{
+	const bool open = iscsi_text_open(conn);
+
+	if (!conn->flight || open == conn->text_doubt)
+		return;
+	conn->text_doubt = open;
+	iscsi_flight_doubt(conn, open ? 1 : -1);
+}
+
 static void outcome(struct iscsi_ctl *ctl, enum text_outcome result, const uint8_t *bhs,
 		    const char *out, uint32_t len)
 {
 	struct iscsi_conn *conn = ctl->conn;
 
 	conn->text_now = NULL;
+	in_flight(conn); /* before the request itself is no doubt any more */
 	iscsi_conn_renegotiated(conn);
 	switch (result) {
 	case TEXT_REPLY:
