@@ -320,19 +320,28 @@ START_TEST(rule_6_which_arena_wins)
 }
 END_TEST
 
-/* A change at @gate: how long until it is answered. */
-static uint64_t reserve_at(unsigned gate)
+/* Whoever asks, its key is the same. */
+static struct command *change_begins(unsigned gate, enum pr_action action)
 {
 	struct command *c = command_new();
-	const uint64_t from = W.now, serial = ++W.serials;
 
 	*c = (struct command){ .op = OP_RESERVE,
 			       .gate = (uint8_t)gate,
 			       .initiator = INITIATORS,
-			       .serial = serial,
-			       .action = PR_REGISTER_AND_IGNORE,
-			       .stamp = 2 };
-	gw_change(W.gate[gate].gw, 0, serial, local_time(gate));
+			       .serial = ++W.serials,
+			       .action = (uint8_t)action,
+			       .type = PR_WRITE_EXCLUSIVE,
+			       .stamp = INITIATORS + 1 };
+	gw_change(W.gate[gate].gw, 0, c->serial, local_time(gate));
+	return c;
+}
+
+/* A change at @gate: how long until it is answered. */
+static uint64_t reserve_at(unsigned gate)
+{
+	const uint64_t from = W.now;
+	struct command *c = change_begins(gate, PR_REGISTER_AND_IGNORE);
+
 	while (c->op != OP_NONE && W.now < from + 20 * SEC)
 		world_run(W.now + MS);
 	ck_assert_uint_eq(c->op, OP_NONE);
@@ -358,6 +367,46 @@ START_TEST(rule_7_the_owner_obeys_before_good)
 	ck_assert_uint_eq(unit_says(0).epoch, 2);
 	ck_assert_uint_eq(W.gate[2].gw->counts.asks_deposed, 1);
 	ck_assert_uint_eq(W.gate[owner_of(0)].lun[0].gen, 3);
+	calm_end();
+}
+END_TEST
+
+/* Another change comes while a look is under way, and the question of before comes late. */
+START_TEST(rule_7_a_look_is_answered_for_what_it_shows)
+{
+	const struct gateway *second;
+	struct gw_msg late = { .kind = GW_MSG_ASK, .epoch = 1, .gen = 1 };
+	struct command *written, *reserved, *looked;
+	uint8_t bytes[GW_MESSAGE_MAX];
+
+	calm_world();
+	second = W.gate[1].gw;
+	reserve_at(2);
+	written = command_new();
+	*written = (struct command){ .op = OP_WRITE, .initiator = 1, .life = W.gate[0].life };
+	W.gate[1].mute[0] = true;
+	looked = command_new();
+	*looked = (struct command){ .op = OP_LOOK, .gate = 1, .initiator = INITIATORS };
+	looked->serial = ++W.serials;
+	gw_look(W.gate[1].gw, 0, looked->serial, local_time(1));
+	world_run(W.now + 100 * MS);
+	ck_assert_uint_eq(second->ask[0].gen, 1);
+	late.lu = second->lu[0].hash;
+	late.cookie = second->ask[0].serial;
+	reserved = change_begins(2, PR_RESERVE);
+	world_run(W.now + 100 * MS);
+	ck_assert_uint_eq(W.gate[0].lun[0].denied, 7); /* it waits for the write */
+	W.gate[1].mute[0] = false;
+	world_run(W.now + 500 * MS);
+	ck_assert_uint_eq(second->ask[0].gen, 2);
+	gw_message(W.gate[0].gw, 1, bytes, gw_encode_msg(&late, bytes), local_time(0));
+	world_run(W.now + 100 * MS);
+	ck_assert_uint_eq(reserved->op, OP_RESERVE);
+	ck_assert_uint_eq(looked->op, OP_LOOK);
+	command_ends(written, 0, 0);
+	world_run(W.now + 500 * MS);
+	ck_assert_uint_eq(reserved->op, OP_NONE);
+	ck_assert_uint_eq(looked->op, OP_NONE);
 	calm_end();
 }
 END_TEST
@@ -570,6 +619,7 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_5_coming_back);
 	tcase_add_test(t, rule_6_which_arena_wins);
 	tcase_add_test(t, rule_7_the_owner_obeys_before_good);
+	tcase_add_test(t, rule_7_a_look_is_answered_for_what_it_shows);
 	tcase_add_test(t, rule_8_a_hand_over_fences_nobody);
 	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);

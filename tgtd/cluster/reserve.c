@@ -187,6 +187,9 @@ static void ask_reads(struct gateway *gw, struct gw_ask *a, struct gw_lu *lu, ui
 static void ask_obeyed(struct gateway *gw, struct gw_ask *a, const struct gw_lu *lu)
 {
 	if (a->kind == ASK_LOOK && a->gen != lu->obj.shared.gen) {
+		/* An answer says which question it is of, not which state: one of before that is
+		 * late would do for this. */
+		a->serial = ++gw->serial;
 		a->gen = lu->obj.shared.gen;
 		ask_tells(a, &lu->obj);
 		return;
