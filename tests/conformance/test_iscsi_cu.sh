@@ -46,6 +46,9 @@ declare -A may_fail=(
 # Each UNMAP of Unmap.Simple has up to 256 ranges, and a cluster is asked for each.
 family_s=120 suite_s=500
 case ${1-} in rbd*) family_s=600 suite_s=1200 ;; esac
+# WriteAtomic16.Simple sends up to 256 blocks, and wants GOOD, whatever MAXIMUM ATOMIC TRANSFER LENGTH says: 32 blocks
+# behind a cache on rbd. SBC-4 5.48 has ILLEGAL REQUEST for more. tests/cluster/test_rbd.sh writes as many as are offered.
+case ${1-} in rbd) may_fail[WriteAtomic16.Simple]="CU_ASSERT_EQUAL(_r,0)" ;; esac
 
 # run_family NAME OUT FAMILY URL...: test by test, where one of them is not to be run, or may fail.
 run_family() {
@@ -153,8 +156,10 @@ run() {
 	local url=iscsi://127.0.0.1:$port/$iqn/1
 	if [ -n "${CU_TESTS-}" ]; then
 		for t in $CU_TESTS; do
-			timeout 120 "$cu" --dataloss --allow-sanitize -t "ALL.$t" "$url" "$url" >>"$out" 2>&1 ||
-				echo "not ok $name $t: $cu ended with $?"
+			timeout 120 "$cu" --dataloss --allow-sanitize -t "ALL.$t" "$url" "$url" >>"$out" 2>&1
+			rc=$?
+			# 1: a test failed, which to_tap sees
+			[ $rc -le 1 ] || echo "not ok $name $t: $cu ended with $rc"
 		done
 		summary "$name" "$out"
 		return
