@@ -154,17 +154,24 @@ static void rbd_ask_size(struct rbd *r, struct rbd_open *o)
 		usleep(2000);
 }
 
-/* Who closes the image waits for who looks. */
-static int rbd_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
-		      uint64_t *run)
+/* Who closes the image waits for who looks. NULL: it is detached. */
+static struct rbd_open *open_hold(struct rbd *r)
 {
 	struct rbd_open *o;
 
-	pthread_mutex_lock(&opens_lock);
-	o = atomic_load(&rbd_of(blk)->open);
+	pthread_mutex_lock(&opens_lock); /* who detaches it waits in open_leave() */
+	o = atomic_load(&r->open);
 	if (o)
 		rbd_extent_hold(&o->image);
 	pthread_mutex_unlock(&opens_lock);
+	return o;
+}
+
+static int rbd_extent(struct blk *blk, uint64_t offset, uint64_t len, enum blk_extent *what,
+		      uint64_t *run)
+{
+	struct rbd_open *o = open_hold(rbd_of(blk));
+
 	return o ? rbd_image_extent(&o->image, blk->block_size, offset, len, what, run) : -ENODEV;
 }
 
@@ -301,12 +308,13 @@ static uint64_t rbd_size_apart(struct rbd *r)
 static int rbd_resize_store(struct blk *blk)
 {
 	struct rbd *r = rbd_of(blk);
-	struct rbd_open *o = atomic_load(&r->open);
+	struct rbd_open *o = open_hold(r);
 	uint64_t bytes;
 
 	if (o) {
 		rbd_ask_size(r, o);
 		bytes = rbd_size(r, o);
+		rbd_extent_drop(&o->image);
 	} else {
 		bytes = rbd_size_apart(r);
 	}

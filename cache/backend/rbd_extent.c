@@ -91,6 +91,11 @@ void rbd_extent_hold(struct rbd_image *i)
 	atomic_fetch_add(&i->extents, 1);
 }
 
+void rbd_extent_drop(struct rbd_image *i)
+{
+	atomic_fetch_sub(&i->extents, 1);
+}
+
 void rbd_extents_end(struct rbd_image *i)
 {
 	while (atomic_load(&i->extents))
@@ -108,7 +113,7 @@ int rbd_image_extent(struct rbd_image *i, uint32_t block, uint64_t offset, uint6
 	*run = len;
 	k = rbd_look_affords(i, began) ? calloc(1, sizeof(*k)) : NULL;
 	if (!k) {
-		atomic_fetch_sub(&i->extents, 1);
+		rbd_extent_drop(i);
 		return 0;
 	}
 	k->call.run = rbd_look_run;

@@ -78,6 +78,8 @@ void rbd_image_look(struct rbd_image *i);
 int rbd_image_extent(struct rbd_image *i, uint32_t block, uint64_t offset, uint64_t len,
 		     enum blk_extent *what, uint64_t *run);
 void rbd_extent_hold(struct rbd_image *i);
+/* Lets go of what is held and not looked at. Any thread; @i may go at once. */
+void rbd_extent_drop(struct rbd_image *i);
 /* Nobody looks any more. A thread of offload_submit_library(). */
 void rbd_extents_end(struct rbd_image *i);
 /* The answer to i->quiesce(): 0, or -errno, then there is no snapshot. Nobody waits for it: it does

@@ -57,6 +57,8 @@ static void let_image_go(struct group_lu *lu, enum gw_state self)
 {
 	if (!lu->fresh || (self != GW_STANDBY && self != GW_UNAVAILABLE))
 		return;
+	if (lu->busy) /* a call of the store is at work, and its end looks again */
+		return;
 	lu->fresh = false;
 	rbd_store_detach(lu->blk);
 }
