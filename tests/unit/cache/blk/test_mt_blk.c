@@ -331,7 +331,9 @@ static void block_actor(struct actor *a)
 START_TEST(blocks_across_threads)
 {
 	blk = bt_open("ram", "1m", 512);
-	play(block_actor, ROUNDS / 10);
+	/* On a busy machine they may run one after the other, and nobody has to wait. */
+	for (unsigned i = 0; i < 20 && waited <= 10; i++)
+		play(block_actor, ROUNDS / 10);
 	ck_assert_uint_gt(waited, 10);
 	blk_close(blk);
 	offload_fini();
