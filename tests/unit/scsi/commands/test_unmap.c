@@ -119,6 +119,28 @@ static struct host_cmd *start(void)
 	return host_start(n, 1ull << 48, cdb(false), 10, false, list, len);
 }
 
+/* @count ranges that do not adjoin, of 4 blocks each. */
+static void apart(unsigned count)
+{
+	begin();
+	for (unsigned i = 0; i < count; i++)
+		range(8 * i, 4);
+}
+
+/* The store keeps all that it has been asked for. */
+static struct host_cmd *start_apart(unsigned count)
+{
+	struct host_cmd *c;
+
+	setup("8m");
+	apart(count);
+	holding = true;
+	c = start();
+	host_steps(&h, 3);
+	ck_assert_uint_eq(nkept, AT_ONCE);
+	return c;
+}
+
 /* ---- what reaches the store ------------------------------------------------------------------ */
 
 START_TEST(neighbours_are_joined)
@@ -221,14 +243,8 @@ END_TEST
 
 START_TEST(several_at_once)
 {
-	struct host_cmd *c;
+	struct host_cmd *c = start_apart(256);
 
-	setup("8m");
-	begin();
-	for (unsigned i = 0; i < 256; i++)
-		range(8 * i, 4);
-	holding = true;
-	c = start();
 	for (unsigned done = 0; done < 256; done++) {
 		host_steps(&h, 3);
 		ck_assert(!c->completed);
@@ -248,16 +264,8 @@ END_TEST
 START_TEST(one_fails)
 {
 	int err = -EIO;
-	struct host_cmd *c;
+	struct host_cmd *c = start_apart(40);
 
-	setup("8m");
-	begin();
-	for (unsigned i = 0; i < 40; i++)
-		range(8 * i, 4);
-	holding = true;
-	c = start();
-	host_steps(&h, 3);
-	ck_assert_uint_eq(nkept, AT_ONCE);
 	host_do(&h, do_release, &err);
 	for (unsigned i = 0; i < AT_ONCE - 1; i++) {
 		host_steps(&h, 3);
@@ -285,16 +293,8 @@ END_TEST
 
 START_TEST(aborted)
 {
-	struct host_cmd *c;
+	struct host_cmd *c = start_apart(40);
 
-	setup("8m");
-	begin();
-	for (unsigned i = 0; i < 40; i++)
-		range(8 * i, 4);
-	holding = true;
-	c = start();
-	host_steps(&h, 3);
-	ck_assert_uint_eq(nkept, AT_ONCE);
 	if (_i) /* the store does not let go: its own time */
 		gate->abort = NULL;
 	host_abort(c);
@@ -318,9 +318,7 @@ START_TEST(aborted_between)
 	struct host_cmd *c;
 
 	setup("8m");
-	begin();
-	for (unsigned i = 0; i < 1000; i++)
-		range(8 * i, 4);
+	apart(1000);
 	c = start();
 	ck_assert(!c->completed);
 	host_abort(c);
