@@ -105,10 +105,14 @@ rows a
 for g in a b c; do echo "# home is $g: $(homes $g | tr '\n' ' ')"; done
 # (By a hash of what names them.)
 is "they have several homes" test "$(awk '{ print $3 }' <<<"$units" | sort -u | wc -l)" -gt 1
+# Who has handed one over hears of its owner by the next look at the object.
+agrees() { # GATEWAY
+	rows "$1"
+	[ "$(cut -d' ' -f1-3 <<<"$units")" = "$was" ]
+}
+was=$(cut -d' ' -f1-3 <<<"$units")
 for g in b c; do
-	was=$units
-	rows $g
-	is "$g says the same" test "$(cut -d' ' -f1-3 <<<"$units")" = "$(cut -d' ' -f1-3 <<<"$was")"
+	is "$g says the same" await 10 agrees $g
 done
 
 for round in $(seq "$rounds"); do
