@@ -12,6 +12,7 @@
 #include "cache/backend/aio_ring.h"
 #include "cache/backend/backend.h"
 #include "cache/backend/store_counter.h"
+#include "events/clock.h"
 #include "events/offload.h"
 #include "events/log.h"
 #include "events/probe.h"
@@ -21,6 +22,7 @@
 #define ENTRY_MAX 8u	      /* of them, that a thread gives to the kernel at once */
 #define INLINE_IOV 32
 #define RETRY_NS NSEC_PER_MSEC
+#define CONTEXT_RETRY_NS NSEC_PER_SEC
 #define REAP_MIN 4  /* completions at a time, when the disk has nothing left to do */
 #define REAP_MAX 64
 #define SUBMIT_MIN 4 /* requests for such a disk, before the iteration's end: it is at work longer
@@ -62,7 +64,8 @@ struct aio_io {
 struct aio_loop {
 	struct loop *loop;
 	struct loop_attachment attachment;
-	io_context_t ctx;
+	io_context_t ctx;  /* NULL: the kernel has none left; threads do all of it until it has */
+	uint64_t again_ns; /* NULL: asked for once more from then on */
 	struct aio_queue queue; /* who waits for the kernel, and who has how much there */
 	bool refused;	   /* the kernel did not take all: what comes waits for submit_batch() */
 	unsigned jobs;	   /* on offload threads */
@@ -759,29 +762,68 @@ static void aio_engine_retry(struct timer *t)
 	loop_defer(al->loop, &al->submit);
 }
 
-/* Blocking transfers for stores without direct I/O. */
-static void buffered_run(struct offload_job *job)
+/* Blocking transfers: for stores without direct I/O, and for loops without a context. */
+static void blocking_run(struct offload_job *job)
 {
 	struct aio_io *io = container_of(job, struct aio_io, job);
 	int n = (int)MIN(io->left, (unsigned)IOV_MAX), fd = io->store->fd;
+	const int flags = io->req->flags & BLK_F_ATOMIC ? RWF_ATOMIC : 0;
 
 	do {
-		io->result = io->req->op == BLK_READ ? preadv(fd, io->at, n, (off_t)io->pos) :
-						       pwritev(fd, io->at, n, (off_t)io->pos);
+		io->result = io->req->op == BLK_READ ?
+				     preadv(fd, io->at, n, (off_t)io->pos) :
+				     pwritev2(fd, io->at, n, (off_t)io->pos, flags);
 	} while (io->result < 0 && errno == EINTR);
 	if (io->result < 0)
 		io->result = -errno;
+}
+
+/*
+ * A context, as large as there is one; 0 or -errno. They are counted by the whole machine, so
+ * others may have taken all (-EAGAIN). That must not cost anybody what was acknowledged: threads
+ * write and read meanwhile.
+ */
+static int context_setup(struct aio_loop *al)
+{
+	unsigned depth;
+	int rc = -ENOMEM;
+
+	for (depth = DEPTH; depth >= DEPTH_MIN; depth /= 2) {
+		rc = io_setup((int)depth, &al->ctx);
+		if (rc != -EAGAIN)
+			break;
+	}
+	if (rc) {
+		al->ctx = NULL;
+		al->again_ns = clock_now_ns() + CONTEXT_RETRY_NS;
+		log_ratelimited(LOG_LVL_WARN,
+				"aio: no I/O context: %s: helper threads do this thread's I/O until "
+				"there is one, more slowly (see /proc/sys/fs/aio-max-nr)",
+				strerror(-rc));
+		return rc;
+	}
+	al->queue.depth = depth;
+	al->ring = aio_ring_of(al->ctx);
+	return 0;
+}
+
+static bool has_context(struct aio_loop *al)
+{
+	if (likely(al->ctx))
+		return true;
+	return loop_now(al->loop) >= al->again_ns && context_setup(al) == 0;
 }
 
 static void aio_engine_start(struct aio_io *io)
 {
 	struct aio_loop *al = io->al;
 
-	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync)) {
+	if (!io->store->direct || (io->step == STEP_SYNC && io->store->no_fdsync) ||
+	    !has_context(al)) {
 		io->with_rwf = io->nowait = io->by_kernel = false;
 		al->jobs++;
 		offload_submit(&io->store->lane, &io->job, al->loop,
-			       io->step == STEP_SYNC ? sync_run : buffered_run,
+			       io->step == STEP_SYNC ? sync_run : blocking_run,
 			       aio_engine_job_done);
 		return;
 	}
@@ -812,7 +854,8 @@ static void detach(struct loop_attachment *a)
 	loop_poller_del(&al->poller);
 	loop_fd_del(&al->efd);
 	close(al->efd.fd);
-	io_destroy(al->ctx);
+	if (al->ctx)
+		io_destroy(al->ctx);
 	while (!list_empty(&al->idle)) {
 		struct aio_io *io = list_first(&al->idle, struct aio_io, link);
 
@@ -828,41 +871,26 @@ static void detach(struct loop_attachment *a)
 static struct aio_loop *loop_context_create(struct loop *loop)
 {
 	struct aio_loop *al = calloc(1, sizeof(*al));
-	unsigned depth;
-	int rc = -ENOMEM;
+	int rc;
 
 	if (!al)
 		return NULL;
 	al->loop = loop;
 	al->efd.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (al->efd.fd < 0) {
-		log_error("aio: eventfd: %s", strerror(errno));
-		free(al);
-		return NULL;
-	}
-	for (depth = DEPTH; depth >= DEPTH_MIN; depth /= 2) {
-		rc = io_setup((int)depth, &al->ctx);
-		if (rc != -EAGAIN)
-			break;
-	}
-	if (rc == 0) {
-		al->efd.events = EPOLLIN | EPOLLET; /* never read: each signal is an edge */
-		al->efd.ready = woken;
-		rc = loop_fd_add(loop, &al->efd);
-		if (rc)
-			io_destroy(al->ctx);
-	}
+	al->efd.events = EPOLLIN | EPOLLET; /* never read: each signal is an edge */
+	al->efd.ready = woken;
+	rc = al->efd.fd < 0 ? -errno : loop_fd_add(loop, &al->efd);
 	if (rc) {
-		log_error("aio: cannot set up an I/O context: %s%s", strerror(-rc),
-			  rc == -EAGAIN ? " (see /proc/sys/fs/aio-max-nr)" : "");
-		close(al->efd.fd);
+		log_error("aio: eventfd: %s", strerror(-rc));
+		if (al->efd.fd >= 0)
+			close(al->efd.fd);
 		free(al);
 		return NULL;
 	}
-	al->ring = aio_ring_of(al->ctx);
+	aio_queue_init(&al->queue, DEPTH_MIN);
+	(void)context_setup(al);
 	al->poller.poll = poll_ring;
 	al->poller.prepare_sleep = ring_has_more;
-	aio_queue_init(&al->queue, depth);
 	list_init(&al->idle);
 	list_init(&al->entries);
 	loop_deferred_init(&al->submit, submit_batch);

@@ -32,6 +32,7 @@ static char path[64];
 
 static struct {
 	bool no_direct, no_rwf, no_fdsync;
+	bool no_contexts;   /* others have them all */
 	unsigned shrink;    /* takes at most this many iocbs at once; 0: all */
 	unsigned eagain;    /* so many refusals first */
 	unsigned bad_fdsyncs; /* so many fail */
@@ -93,6 +94,13 @@ int open(const char *name, int flags, ...)
 		return -1;
 	}
 	return (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
+}
+
+int io_setup(int n, io_context_t *ctx)
+{
+	if (kernel.no_contexts)
+		return -EAGAIN;
+	return syscall(SYS_io_setup, n, ctx) ? -errno : 0;
 }
 
 /* Without what is of stores that hang, which the kernel has from now on. */
@@ -277,7 +285,8 @@ static struct blk *try_open(struct blk_open_args *args, char *err, size_t len)
 
 /* ---- content --------------------------------------------------------------------------------- */
 
-/* Plain; partial transfers and refusals; without RWF_DSYNC and FDSYNC; without O_DIRECT; 4 KiB. */
+/* Plain; partial transfers and refusals; without RWF_DSYNC and FDSYNC; without O_DIRECT; 4 KiB; while
+ * others have all I/O contexts. */
 START_TEST(model)
 {
 	if (_i == 1) {
@@ -288,17 +297,41 @@ START_TEST(model)
 		kernel.no_rwf = kernel.no_fdsync = true;
 	} else if (_i == 3) {
 		kernel.no_direct = true;
+	} else if (_i == 5) {
+		kernel.no_contexts = true;
 	}
 	open_aio(MiB(2) + 100, _i == 4 ? 4096 : 512);
 	ck_assert_uint_eq(t.blk->size, MiB(2));
 	t.rng = (uint64_t)_i;
 	bt_model(&t, 1500);
-	if (_i == 3)
+	if (_i == 3 || _i == 5)
 		ck_assert_uint_eq(kernel.submits, 0);
 	else if (_i == 2)
 		ck_assert_uint_eq(kernel.rwf + kernel.fdsyncs, 0);
 	else
 		ck_assert(kernel.rwf > 0 && kernel.fdsyncs > 0);
+	close_aio();
+}
+END_TEST
+
+/* Others have all I/O contexts: nothing fails, and as soon as there is one it is taken. */
+START_TEST(contexts_come_late)
+{
+	uint8_t b[4096];
+
+	kernel.no_contexts = true;
+	open_aio(MiB(1), 512);
+	memset(b, 0x55, sizeof(b));
+	ck_assert_int_eq(bt_write(&t, 0, sizeof(b), b, BLK_F_FUA), 0);
+	ck_assert_uint_eq(kernel.submits, 0);
+	kernel.no_contexts = false;
+	for (int i = 0; i < 500 && !kernel.submits; i++) {
+		usleep(10000);
+		ck_assert_int_eq(bt_write(&t, 4096, sizeof(b), b, 0), 0);
+	}
+	ck_assert_uint_gt(kernel.submits, 0);
+	t.rng = 1;
+	bt_model(&t, 200);
 	close_aio();
 }
 END_TEST
@@ -1226,7 +1259,8 @@ int main(void)
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_add_loop_test(tc, model, 0, 5);
+	tcase_add_loop_test(tc, model, 0, 6);
+	tcase_add_test(tc, contexts_come_late);
 	tcase_add_test(tc, data_is_in_the_file);
 	tcase_add_test(tc, misaligned_memory);
 	tcase_add_test(tc, one_system_call_per_iteration);
