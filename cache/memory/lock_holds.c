@@ -15,6 +15,7 @@ static __thread struct {
 	uint64_t own_ns;    /* without steps that were broken */
 	uint32_t broken;    /* steps */
 	void *at;	    /* who gives back, when the caller of the unlock says little */
+	struct leaf_site *site; /* where the last one counts */
 } own;
 
 static void add(uint64_t *to, uint64_t n)
@@ -125,7 +126,7 @@ void leaf_last_given(void *at)
 	took = stretch_ends();
 	own.on = false;
 	own.owes = true;
-	s = site_of(at);
+	s = own.site = site_of(at);
 	add(&holds.n, 1);
 	add(&s->n, 1);
 	add(&holds.all_ns, took);
@@ -162,5 +163,6 @@ void leaf_alone(void)
 	add(&holds.alone_over, stretch_ends() > LEAF_LONG_NS);
 	add(&holds.alone_ns, own.own_ns);
 	add(&holds.alone_broken, own.broken);
+	add(&own.site->alone_broken, own.broken);
 }
 #endif

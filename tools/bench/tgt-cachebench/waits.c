@@ -334,16 +334,16 @@ static void locks_begin(void)
 }
 
 #ifdef TGT_DEBUG
-static void print_site(const struct leaf_holds *h, const struct leaf_site *s)
+static void print_site(const struct leaf_site *s)
 {
 	char **at = backtrace_symbols(&s->at, 1);
 
 	printf("  site: %llu holds, %llu over, own time %.2f us, longest %.1f us, "
-	       "%llu broken steps, %.1f expected, at %s\n",
+	       "%llu broken steps, %llu alone, at %s\n",
 	       (unsigned long long)s->n, (unsigned long long)s->over,
 	       (double)s->own_ns / (double)s->n / 1e3, (double)s->own_most_ns / 1e3,
 	       (unsigned long long)s->broken,
-	       h->alone_ns ? (double)h->alone_broken * (double)s->own_ns / (double)h->alone_ns : 0,
+	       (unsigned long long)s->alone_broken,
 	       s->at && at ? at[0] : "others");
 	free(at);
 }
@@ -369,7 +369,7 @@ static void locks_end(void)
 	       (double)h.alone_ns / 1e9, (unsigned long long)h.alone_broken);
 	for (const struct leaf_site *s = h.site; s < h.site + LEAF_SITES; s++)
 		if (s->n)
-			print_site(&h, s);
+			print_site(s);
 #endif
 }
 
