@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 from iscsi_peer import Gone, Peer, is_
 
 BIN, DIR, KILLS, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+SECONDS = float(os.environ.get('TGT_KILL_SECONDS', 'inf'))
 PRELOAD = os.path.join(BIN, '..', 'tests', 'preload', 'stall.so')
 IQN = 'iqn.2026-11.org.tgtd.test:kills'
 SECTOR, BLOCK = 512, 4096
@@ -656,8 +657,8 @@ def after(load, died):
 
 def kills(tgtd, load, admin, r):
     ends, gaps, left, wrong = Ends(tgtd, load, r), collections.defaultdict(list), KILLS, None
-    serving = now()
-    while left > 0 and not load.failed and not admin.wrong:
+    serving, over = now(), now() + SECONDS
+    while left > 0 and now() < over and not load.failed and not admin.wrong:
         # The third in a row is one too many for the keeper.
         wait = max(r.random() * r.choice([0.1, 0.5, 2]), QUICK if ends.quick >= 2 else 0)
         while now() < serving + wait and not admin.wrong and not load.failed:

@@ -480,8 +480,8 @@ static void runs(const struct shape *what)
 	unsigned n = env ? (unsigned)strtoul(env, NULL, 10) : SEEDS,
 		 first = from ? (unsigned)strtoul(from, NULL, 10) : 0;
 
-	if (getenv("TGT_FAULT_SHAPE") && !strstr(what->ct.conf, getenv("TGT_FAULT_SHAPE")))
-		return; /* by hand: only some of them */
+	if (getenv("TGT_FAULT_SHAPE") && strcmp(what->ct.conf, getenv("TGT_FAULT_SHAPE")) != 0)
+		return; /* by hand: one alone */
 	shape = what;
 	good = failed = swapped = 0;
 	for (unsigned s = first; s < first + n; s++)
