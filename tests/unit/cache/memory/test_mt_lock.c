@@ -76,16 +76,18 @@ static uint64_t twin[2]; /* guarded by lock[0]: always alike when it is free */
 static uint32_t refs = 1, taken; /* as a block's: whoever finds it 1 under the lock has it alone */
 static bool over;
 
+/* (A reader may lose its processor with a reference for longer than TURNS take.) */
 static void *writer(void *arg)
 {
-	for (unsigned i = 0; i < TURNS; i++) {
+	for (unsigned i = 0; i < TURNS || (!__atomic_load_n(&taken, __ATOMIC_RELAXED) &&
+					   i < 1000 * TURNS); i++) {
 		leaf_lock(&lock[0]);
 		if (__atomic_load_n(&refs, __ATOMIC_SEQ_CST) == 1) {
 			__atomic_store_n(&twin[0], twin[0] + 1, __ATOMIC_RELAXED);
 			if (i % 64 == 0)
 				sched_yield();
 			__atomic_store_n(&twin[1], twin[1] + 1, __ATOMIC_RELAXED);
-			taken++;
+			__atomic_store_n(&taken, taken + 1, __ATOMIC_RELAXED);
 		}
 		leaf_unlock(&lock[0]);
 		if (i % 16 == 0)
