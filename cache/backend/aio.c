@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A store in a file or block device, by libaio with O_DIRECT: the page cache keeps no second copy
- * of what our own cache holds, and no event thread waits for the disk (aio_engine.c).
+ * of what our own cache holds, and no event thread waits for the disk (aio_submit.c).
  *
  *  - A store that refuses O_DIRECT (some network file systems, old tmpfs) is opened without, with a
  *    warning; its transfers then run on the offload threads and use the page cache. What is

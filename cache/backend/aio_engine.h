@@ -3,9 +3,9 @@
  * libaio for event loops. Every loop that uses an aio store has one kernel I/O context, shared by
  * all stores. Requests of one iteration leave in one io_submit() at its end, or earlier, when the
  * disk has less left to do than what waits. Completions are read without a system call, from the
- * ring that the kernel shares with us, and no more at a time than the disk has left to do
- * (aio_engine.c: submit_early(), take_completions()). An eventfd wakes the loop when it sleeps.
- * More requests than the context holds wait in order.
+ * ring that the kernel shares with us, and no more at a time than the disk has left to do (see
+ * submit_early() and take_completions()). An eventfd wakes the loop when it
+ * sleeps. More requests than the context holds wait in order.
  *
  * io_submit() may wait: for a lock of the file, a tag of the device, a frozen file system. A loop
  * has other stores, too. So what it submits has RWF_NOWAIT, and what the kernel then refuses

@@ -56,8 +56,8 @@
 #define LEAF_VISITS 64u
 #define LEAF_HOLD_NS 20000000ull /* sanitizers are slow */
 /* Of an optimized build: so many holds of more than this that end at one place, within so long.
- * (The hypervisor breaks anybody for as long, several times in a row when its other guests are busy:
- * a few say nothing. A place that is really slow has hundreds.) */
+ * (The hypervisor breaks anybody for as long, several times in a row when other guests are busy: a
+ * few say nothing. A place that is really slow has hundreds.) */
 #ifdef TGT_CHECKED
 #define LEAF_OFTEN_NS 1000000ull
 #else

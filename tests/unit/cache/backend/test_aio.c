@@ -285,8 +285,8 @@ static struct blk *try_open(struct blk_open_args *args, char *err, size_t len)
 
 /* ---- content --------------------------------------------------------------------------------- */
 
-/* Plain; partial transfers and refusals; without RWF_DSYNC and FDSYNC; without O_DIRECT; 4 KiB; while
- * others have all I/O contexts. */
+/* Plain; partial transfers and refusals; without RWF_DSYNC and FDSYNC; without O_DIRECT; 4 KiB;
+ * while others have all I/O contexts. */
 START_TEST(model)
 {
 	if (_i == 1) {
