@@ -10,6 +10,8 @@
  *   fail-read=N fail-write=N fail-sync=N   every Nth ends with EIO
  *   full=N                           every Nth write ends with ENOSPC
  *   odd                              writes that touch an odd half MiB end with EIO
+ *   thin=N                           writes that touch one in N blocks of 4 KiB, which look random
+ *                                    (bad_block() of tests/integration/defects.py), with ENOSPC
  *   short=N                          every Nth transfer does its first 4 KiB only
  *
  * Stores without such a file are well.
@@ -118,6 +120,19 @@ static int is_odd(const struct iocb *io)
 	return (from >> 19 & 1) || (last >> 19) != from >> 19;
 }
 
+static int is_thin(const char *words, const struct iocb *io)
+{
+	const char *at = strstr(words, "thin=");
+	const unsigned n = at ? (unsigned)atoi(at + 5) : 0;
+	const unsigned long long from = (unsigned long long)io->u.v.offset,
+				 end = from + length_of(io);
+
+	for (unsigned long long b = from >> 12; n && b << 12 < end; b++)
+		if (((b + 1) * 0x9e3779b97f4a7c15ull >> 32) % n == 0)
+			return 1;
+	return 0;
+}
+
 static void keep(io_context_t ctx, struct iocb *io, const char *word)
 {
 	pthread_mutex_lock(&lock);
@@ -183,7 +198,7 @@ static int submit_one(io_context_t ctx, struct iocb *io)
 	}
 	if (each(words, fail[what]) || (what == IS_WRITE && says(words, "odd") && is_odd(io)))
 		return -EIO;
-	if (what == IS_WRITE && each(words, "full="))
+	if (what == IS_WRITE && (each(words, "full=") || is_thin(words, io)))
 		return -ENOSPC;
 	if (what != IS_SYNC && each(words, "short="))
 		return submit_short(ctx, io);
