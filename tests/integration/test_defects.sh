@@ -12,7 +12,7 @@ trap 'rm -rf "$dir"' EXIT
 failures=0 k=0
 askers=()
 # They wait most of the time: beside each other.
-for some in "C2 C6" "C3 C9-abort" "C7 C8" C9-small; do
+for some in "C2 C6" "C3 C9-abort C9-forwarded" "C7 C8" C9-small; do
 	# shellcheck disable=SC2086
 	python3 -B tests/integration/defects.py "$bin" $some >"$dir/$k" 2>&1 &
 	askers+=($!)
