@@ -156,13 +156,16 @@ static void ops_read(void *arg, uint64_t id, unsigned gateway, int lu)
 	e->b = lu < 0 ? gateway : (unsigned)(GATES + lu);
 }
 
-/* Has a claim forgotten where the LU is to go, though that gateway is there, and can be seen? */
+/* Has a claim forgotten where the LU is to go, though that gateway is there, and can be seen? A
+ * write while it is claimed may be an order to go elsewhere, and is none of the claim's. */
 static void wish_check(const struct gw_lu_object *before, const struct gw_lu_object *after)
 {
+	const bool claimed = before->claim == GW_CLAIMED && before->owner == after->owner &&
+			     before->incarnation == after->incarnation;
 	const uint8_t to = before->wanted;
 
-	if (!W.may.prompt || to >= GATES || after->claim != GW_CLAIMED || after->owner == to ||
-	    after->wanted == to || !W.gate[to].gw || W.gate[to].gw->leaving ||
+	if (!W.may.prompt || to >= GATES || after->claim != GW_CLAIMED || claimed ||
+	    after->owner == to || after->wanted == to || !W.gate[to].gw || W.gate[to].gw->leaving ||
 	    W.now < W.gate[to].began + 3 * SEC || W.object[to].written_at + 600 * MS < W.now)
 		return;
 	world_fails("gate %u claims what is to go to gate %u, and forgets that", after->owner, to);

@@ -482,6 +482,32 @@ START_TEST(rule_8_a_wish_outlives_the_owner)
 }
 END_TEST
 
+/* Who is on the way to ownership is told that the unit goes elsewhere: no claim forgets that. */
+START_TEST(rule_8_an_order_amid_a_claim_replaces_the_wish)
+{
+	uint64_t from;
+
+	calm_world();
+	W.may.prompt = true; /* claims are looked at */
+	gw_move(W.gate[2].gw, 0, 1, local_time(2));
+	while (unit_says(0).wanted != 1)
+		world_run(W.now + MS / 10);
+	gate_1_is_late();
+	process_dies(0, false);
+	for (from = W.now; unit_says(0).claim != GW_CLAIMED && W.now < from + 5 * SEC;)
+		world_run(W.now + MS / 10);
+	ck_assert_uint_eq(unit_says(0).owner, 2);
+	ck_assert_uint_eq(unit_says(0).wanted, 1);
+	gw_move(W.gate[2].gw, 0, 2, local_time(2));
+	world_run(W.now + 3 * SEC);
+	ck_assert_int_eq(owner_of(0), 2);
+	ck_assert_uint_eq(unit_says(0).wanted, 2);
+	world_run(W.now + 6 * SEC); /* the one before hears of it, and does not want it back */
+	ck_assert_int_eq(owner_of(0), 2);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_9_transitioning_until_it_is_settled)
 {
 	struct gate *third = &W.gate[2];
@@ -632,6 +658,7 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_8_a_hand_over_fences_nobody);
 	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
+	tcase_add_test(t, rule_8_an_order_amid_a_claim_replaces_the_wish);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
 	tcase_add_test(t, rule_9_an_old_renewal_ends_no_doubt);
 	tcase_add_test(t, rule_9_a_reset_goes_to_the_owner);
