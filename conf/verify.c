@@ -172,20 +172,20 @@ static void verify_lu(struct verifier *v, const struct conf_target *t, const str
 
 /* ---- targets --------------------------------------------------------------------------------- */
 
-/* ALL, an address, or address/prefix, IPv4 or IPv6. */
+/* ALL, an address, or address/prefix, IPv4 or IPv6; the address of IPv6 may be in brackets. */
 static bool address_ok(const char *text)
 {
-	char host[INET6_ADDRSTRLEN + 1];
+	char host[INET6_ADDRSTRLEN + 2];
 	unsigned char addr[16];
 	size_t n = strcspn(text, "/");
-	bool v6 = strchr(text, ':');
+	bool v6 = strchr(text, ':'), brackets = n > 1 && text[0] == '[' && text[n - 1] == ']';
 
 	if (!strcmp(text, "ALL"))
 		return true;
 	if (n >= sizeof(host))
 		return false;
-	memcpy(host, text, n);
-	host[n] = 0;
+	memcpy(host, text + brackets, n - 2 * brackets);
+	host[n - 2 * brackets] = 0;
 	if (inet_pton(v6 ? AF_INET6 : AF_INET, host, addr) != 1)
 		return false;
 	return !text[n] || number_in(text + n + 1, 0, v6 ? 128 : 32);

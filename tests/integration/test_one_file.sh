@@ -82,6 +82,8 @@ set_it --mode account --op bind --tid 7 --user in2 -Q iqn.2026-11.org.example:th
 set_it --mode account --op bind --tid 7 --user out1 --outgoing
 set_it --mode target --op bind --tid 7 -I 10.0.0.0/8
 set_it --mode target --op bind --tid 7 -I fe80::/10
+set_it --mode target --op bind --tid 7 -I '[2001:db8::1]'
+set_it --mode target --op bind --tid 7 -I '[2001:db8:1::]/48'
 set_it --mode target --op bind --tid 7 -Q iqn.2026-11.org.example:two
 set_it --mode target --op bind --tid 7 -Q iqn.2026-11.org.example:three --expose 1,3-5
 set_it --mode target --op bind --tid 7 --portal "127.0.0.1:$p2"

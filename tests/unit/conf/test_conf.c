@@ -337,6 +337,9 @@ static const struct {
 	{ "<target a>\nbacking-store /a\nparams foo\n</target>\n", "params is name=value" },
 	{ "<target a>\ninitiator-address 1.2.3\n</target>\n", "initiator-address is ALL" },
 	{ "<target a>\ninitiator-address 10.0.0.0/33\n</target>\n", "initiator-address is ALL" },
+	{ "<target a>\ninitiator-address [fe80::1\n</target>\n", "initiator-address is ALL" },
+	{ "<target a>\ninitiator-address [::/0]\n</target>\n", "initiator-address is ALL" },
+	{ "<target a>\ninitiator-address []\n</target>\n", "initiator-address is ALL" },
 	{ "<target a>\ninitiator-name iqn.x\nexpose iqn.x 1-\n</target>\n", "expose takes LUNs" },
 	{ "<target a>\ninitiator-address NONE\ninitiator-address ALL\n</target>\n",
 	  "NONE beside others" },
@@ -363,7 +366,9 @@ START_TEST(meaning_faults)
 	}
 	ck_assert_uint_eq(
 		verify("<target iqn.a>\nbacking-store /a\ninitiator-address 10.0.0.0/8\n"
-		       "initiator-address fe80::/10\ninitiator-address ALL\ninitiator-name x\nexpose x 1,3-5\n</target>\n"),
+		       "initiator-address fe80::/10\ninitiator-address ALL\ninitiator-name x\nexpose x 1,3-5\n"
+		       "initiator-address [fe80::1]\ninitiator-address [fe80::]/64\n"
+		       "initiator-address [2001:db8:1111:2222:3333:4444:255.255.255.255]/128\n</target>\n"),
 		0);
 }
 END_TEST
