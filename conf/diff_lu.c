@@ -72,10 +72,28 @@ static void put_param(struct conf *c, struct list *params, const char *key, cons
 	kv->pos = pos;
 }
 
+/* A value of `params`, as tgt's: ${tid} and ${lun} in it are the numbers of @lu. */
+static const char *with_numbers(struct planner *p, const struct conf_lu *lu, const char *value)
+{
+	const char *at;
+
+	ASSERT(p->tid);
+	for (size_t from = 0; (at = strstr(value + from, "${"));) {
+		bool tid = !strncmp(at, "${tid}", 6);
+
+		from = (size_t)(at - value) + 2;
+		if (tid || !strncmp(at, "${lun}", 6))
+			value = diff_format(p->c, "%.*s%u%s", (int)(at - value), value,
+					    tid ? p->tid : lu->lun, at + 6);
+	}
+	return value;
+}
+
 /* Parameters of @lu with `params` taken apart into its pairs. */
-static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
+static void flatten(struct planner *p, const struct conf_lu *lu, struct list *out)
 {
 	const char *word = conf_get(&lu->options, "write-cache");
+	struct conf *c = p->c;
 	struct conf_kv *kv;
 
 	list_init(out);
@@ -86,7 +104,7 @@ static void flatten(struct conf *c, const struct conf_lu *lu, struct list *out)
 			put_param(c, out, kv->key, kv->value, kv->pos);
 		if (strcmp(kv->key, "params"))
 			continue;
-		for (const char *pair = kv->value; *pair;) {
+		for (const char *pair = with_numbers(p, lu, kv->value); *pair;) {
 			size_t n = strcspn(pair, ","), eq = strcspn(pair, "=,");
 
 			if (n && eq < n)
@@ -227,11 +245,11 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 	struct list old, new;
 	struct conf_kv *kv, *was;
 
-	flatten(p->c, want, &new);
+	flatten(p, want, &new);
 	page = diff_lu_caching_page(p->c, want, &new);
 	list_init(&old);
 	if (have) {
-		flatten(p->c, have, &old);
+		flatten(p, have, &old);
 		page_now = diff_lu_caching_page(p->c, have, &old);
 	}
 	for (int pages = 1; pages >= 0; pages--) {
@@ -273,8 +291,8 @@ static bool lost_page(struct planner *p, const struct conf_lu *have, const struc
 	struct conf_kv *kv;
 	const char *wce;
 
-	flatten(p->c, have, &old);
-	flatten(p->c, want, &new);
+	flatten(p, have, &old);
+	flatten(p, want, &new);
 	list_for_each(kv, &old, link)
 		if (!strcmp(kv->key, "mode_page") && !find_param(&new, kv) &&
 		    !caching(kv->value, &wce))

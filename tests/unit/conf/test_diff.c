@@ -585,6 +585,32 @@ START_TEST(equal_in_other_words)
 }
 END_TEST
 
+/* Of tgt's targets.conf(5): ${tid} and ${lun} in params are the numbers, whoever gives them. */
+START_TEST(numbers_in_params)
+{
+#define UPDATE "tgtadm -C 0 --lld iscsi --op update --mode logicalunit --tid 4 --lun="
+	static const char file[] = "<target iqn.a>\nbacking-store /a\nbacking-store /b\n"
+				   "params scsi_sn=S${tid}-${lun}${lun,product_id=$${lun}\n"
+				   "vendor_id ${tid}\n</target>\n";
+	static const char before[] = "<target iqn.b>\ncontroller_tid 3\n</target>\n";
+	struct conf_scope add = { .update = true };
+	const char *p = plan(before, file, &add);
+
+	ck_assert_ptr_nonnull(strstr(p, UPDATE "1 --params scsi_sn=\"S4-1\\${lun\"\n"));
+	ck_assert_ptr_nonnull(strstr(p, UPDATE "1 --params product_id=\"\\$1\"\n"));
+	ck_assert_ptr_nonnull(strstr(p, UPDATE "2 --params scsi_sn=\"S4-2\\${lun\"\n"));
+	ck_assert_ptr_nonnull(strstr(p, UPDATE "2 --params product_id=\"\\$2\"\n"));
+	ck_assert_ptr_nonnull(strstr(p, UPDATE "2 --params vendor_id=\"\\${tid}\"\n"));
+	ck_assert_str_eq(plan("<target iqn.a>\ncontroller_tid 9\nbacking-store /a\n"
+			      "scsi_sn S9-1\n</target>\n",
+			      "<target iqn.a>\nbacking-store /a\n"
+			      "params scsi_sn=S${tid}-${lun}\n</target>\n",
+			      &all),
+			 "");
+#undef UPDATE
+}
+END_TEST
+
 static bool refuse_b(void *arg, const struct conf_lu *lu, bool taken,
 		     void (*say)(void *say_arg, const char *note), void *say_arg)
 {
@@ -844,5 +870,5 @@ END_TEST
 UNIT_MAIN("diff", 30, portals, settings, no_medium, new_target_as_tgt_admin_prints_it,
 	  names_alone_do_not_open_to_all, tied_users, limits,
 	  only_what_differs, scopes, parts, stores_change_hands, equal_in_other_words,
-	  unusable_stores_are_skipped, quoting,
+	  numbers_in_params, unusable_stores_are_skipped, quoting,
 	  applied_differences_leave_nothing_to_do)
