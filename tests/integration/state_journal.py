@@ -366,7 +366,7 @@ def initiators():
     d.again()
     is_('nothing was refused', not reports(d), reports(d))
     a, b = peer(d, 'iqn.a'), peer(d, 'iqn.b')
-    is_('what a power on says', a.scsi([0] * 6)[0] == (6, 0x29, 1) and a.settle() == 0)
+    is_('what a power on says', a.scsi([0] * 6)[0] == (6, 0x29, 0) and a.settle() == 0)
     b.settle()
     is_('registrations and the reservation, with their generation', (a.pr_in(0), a.pr_in(1), a.pr_in(3)) == (keys, held, full))
     is_('who is not registered is kept out', peer_writes(d, 'iqn.c') == 0x18)

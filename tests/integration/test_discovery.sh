@@ -22,6 +22,18 @@ try() { # TARGETS PORTALS WHAT
 daemon_start ours
 targets 20
 try 20 1 sessions
+# ... and units, of whose unit attentions it takes one alone for what it is
+if command -v iscsi-ls >/dev/null; then
+	truncate -s 64M "$dir/disk"
+	adm -m target -o new -t 99 -T "$name-disk"
+	adm -m target -o bind -t 99 -I ALL
+	adm -m lu -o new -t 99 -l 1 -b "$dir/disk"
+	adm -m lu -o new -t 99 -l 3 -E ram -b 16m
+	out=$(timeout 60 iscsi-ls -s "iscsi://127.0.0.1:$port" 2>&1 | grep -A3 "^Target:$name-disk")
+	is "libiscsi lists a target's units" test "$(printf '%s\n' "$out" | grep -o '^Lun:.*DIRECT_ACCESS')" = \
+		$'Lun:1    Type:DIRECT_ACCESS\nLun:3    Type:DIRECT_ACCESS'
+	adm -m target -o delete -t 99
+fi
 # (1.19 takes no answer in several PDUs)
 if command -v iscsi-ls >/dev/null; then
 	out=$(timeout 60 iscsi-ls "iscsi://127.0.0.1:$port" 2>&1 | grep -c "^Target:$name")

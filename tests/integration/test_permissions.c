@@ -342,7 +342,7 @@ START_TEST(they_survive_a_restart)
 	shown("\nallow_target_reset=Yes\nallow_explicit_alua=Yes\nalua_state=standby\n", true);
 	shown("alua_state of LUN", false);
 	a = login(NAME_A, -1); /* for libiscsi, a LUN in standby is no LUN to log in for */
-	ck_assert_uint_eq(tur(a, 1), 0x062901);
+	ck_assert_uint_eq(tur(a, 1), 0x062900);
 	ck_assert_uint_eq(tur(a, 1), STANDBY);
 	ck_assert_uint_eq(tpgs(a, 1), 3);
 	group_is(a, 1, 2, 2);

@@ -236,8 +236,9 @@ struct scsi_nexus {
 };
 
 /* Joins @nexus (fields target, loop, ops, names, rtpi set) to its target. LUs become visible by the
- * target's masking for this initiator. Unit attention POWER ON OCCURRED pends on each. On
- * nexus->loop. 0, -ENOENT target going away, -EBUSY too many nexuses, -ENOMEM. */
+ * target's masking for this initiator. The unit attention POWER ON, RESET, OR BUS DEVICE RESET
+ * OCCURRED pends on each. On nexus->loop. 0, -ENOENT target going away, -EBUSY too many nexuses,
+ * -ENOMEM. */
 int scsi_nexus_attach(struct scsi_nexus *nexus) must_check;
 /* I_T nexus loss (SAM-5 6.3.4): all its commands have ended (scsi_cmd_end()) by now. The memory is
  * the caller's again when done(arg) runs, on nexus->loop. That is at once, or when messages to the

@@ -51,6 +51,7 @@ enum {
 #define GATE_WRITE (GATE_MEDIUM | GATE_DENY_WRITE | GATE_READONLY | GATE_TOKENS)
 
 /* ---- unit attentions (SAM-5 5.14) ------------------------------------------------------------ */
+#define UA_ANY_RESET 0x2900 /* POWER ON, RESET, OR BUS DEVICE RESET OCCURRED */
 #define UA_POWER_ON 0x2901
 #define UA_BUS_RESET 0x2902
 #define UA_DEVICE_RESET 0x2903

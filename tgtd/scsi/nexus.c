@@ -101,7 +101,8 @@ struct scsi_itl *scsi_itl_get(struct scsi_nexus *n, uint32_t lun)
 	}
 	list_add_tail(&lu->itls, &itl->link);
 	itl->gate = lu->gate | GATE_CLOCK;
-	scsi_ua_add_locked(itl, UA_POWER_ON);
+	/* As tgt and others have it: of all of 29h, iscsi-ls tries again after this one alone. */
+	scsi_ua_add_locked(itl, UA_ANY_RESET);
 	scsi_features_attach_locked(itl);
 	pthread_mutex_unlock(&lu->lock);
 	blk_pin_holder_join();

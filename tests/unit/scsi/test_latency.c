@@ -342,7 +342,7 @@ START_TEST(unit_attentions_are_none)
 	host_login(&h, "iqn.fresh");
 	n = list_entry(h.nexuses.prev, struct host_nexus, link);
 	ck_assert_uint_eq(host_tur(n, 1), 0x02);
-	ck_assert_str_eq(host_result(n), "06/29/01");
+	ck_assert_str_eq(host_result(n), "06/29/00");
 	scsi_lu_get_stats(h.lu, NULL, &st);
 	ck_assert_uint_eq(st.errs, 0);
 	/* PRE-FETCH ends with CONDITION MET. */

@@ -73,7 +73,7 @@ START_TEST(attentions)
 	a = host_login(&h, "iqn.a");
 	ck_assert_uint_eq(inquiry(a, 1, -1), SAM_GOOD); /* does not take it */
 	host_tur(a, 1);
-	ck_assert_str_eq(host_result(a), "06/29/01");
+	ck_assert_str_eq(host_result(a), "06/29/00");
 	host_tur(a, 1);
 	ck_assert_str_eq(host_result(a), "good");
 	b = host_login_ready(&h, "iqn.b");
@@ -204,7 +204,7 @@ START_TEST(spc2_reservation)
 	ck_assert_uint_eq(host_none(b, 1, (uint8_t[6]){ 0x16 }, 6), SAM_GOOD);
 	a = host_login(&h, "iqn.a");
 	host_tur(a, 1);
-	ck_assert_str_eq(host_result(a), "06/29/01");
+	ck_assert_str_eq(host_result(a), "06/29/00");
 	ck_assert_uint_eq(host_tur(a, 1), SAM_RESERVATION_CONFLICT);
 	ck_assert_int_eq(host_tmf(a, TMF_LU_RESET, 1), TMF_COMPLETE);
 	host_tur(b, 1);

@@ -164,7 +164,7 @@ START_TEST(linux_probe)
 			ck_assert_uint_eq(a->in[1], page);
 	}
 	host_tur(a, 1);
-	ck_assert_str_eq(host_result(a), "06/29/01");
+	ck_assert_str_eq(host_result(a), "06/29/00");
 	host_tur(a, 1);
 	ck_assert_str_eq(host_result(a), "good");
 	host_in(a, 1, (uint8_t[16]){ 0x9e, 0x10, [13] = 32 }, 16, 32);
