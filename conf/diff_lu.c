@@ -73,27 +73,27 @@ static void put_param(struct conf *c, struct list *params, const char *key, cons
 }
 
 /* A value of `params`, as tgt's: ${tid} and ${lun} in it are the numbers of @lu. */
-static const char *with_numbers(struct planner *p, const struct conf_lu *lu, const char *value)
+static const char *with_numbers(struct conf *c, uint32_t tid, const struct conf_lu *lu,
+				const char *value)
 {
 	const char *at;
 
-	ASSERT(p->tid);
+	ASSERT(tid);
 	for (size_t from = 0; (at = strstr(value + from, "${"));) {
-		bool tid = !strncmp(at, "${tid}", 6);
+		bool target = !strncmp(at, "${tid}", 6);
 
 		from = (size_t)(at - value) + 2;
-		if (tid || !strncmp(at, "${lun}", 6))
-			value = diff_format(p->c, "%.*s%u%s", (int)(at - value), value,
-					    tid ? p->tid : lu->lun, at + 6);
+		if (target || !strncmp(at, "${lun}", 6))
+			value = diff_format(c, "%.*s%u%s", (int)(at - value), value,
+					    target ? tid : lu->lun, at + 6);
 	}
 	return value;
 }
 
-/* Parameters of @lu with `params` taken apart into its pairs. */
-static void flatten(struct planner *p, const struct conf_lu *lu, struct list *out)
+/* Parameters of @lu, of the target @tid, with `params` taken apart into its pairs. */
+static void flatten(struct conf *c, uint32_t tid, const struct conf_lu *lu, struct list *out)
 {
 	const char *word = conf_get(&lu->options, "write-cache");
-	struct conf *c = p->c;
 	struct conf_kv *kv;
 
 	list_init(out);
@@ -104,7 +104,7 @@ static void flatten(struct planner *p, const struct conf_lu *lu, struct list *ou
 			put_param(c, out, kv->key, kv->value, kv->pos);
 		if (strcmp(kv->key, "params"))
 			continue;
-		for (const char *pair = with_numbers(p, lu, kv->value); *pair;) {
+		for (const char *pair = with_numbers(c, tid, lu, kv->value); *pair;) {
 			size_t n = strcspn(pair, ","), eq = strcspn(pair, "=,");
 
 			if (n && eq < n)
@@ -245,11 +245,11 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 	struct list old, new;
 	struct conf_kv *kv, *was;
 
-	flatten(p, want, &new);
+	flatten(p->c, p->tid, want, &new);
 	page = diff_lu_caching_page(p->c, want, &new);
 	list_init(&old);
 	if (have) {
-		flatten(p, have, &old);
+		flatten(p->c, p->tid, have, &old);
 		page_now = diff_lu_caching_page(p->c, have, &old);
 	}
 	for (int pages = 1; pages >= 0; pages--) {
@@ -285,14 +285,15 @@ static void diff_params(struct planner *p, const struct conf_lu *have, const str
 }
 
 /* A mode page that is no longer asked for has no value to go back to, but the caching page. */
-static bool lost_page(struct planner *p, const struct conf_lu *have, const struct conf_lu *want)
+static bool lost_page(struct planner *p, uint32_t tid, const struct conf_lu *have,
+		      const struct conf_lu *want)
 {
 	struct list old, new;
 	struct conf_kv *kv;
 	const char *wce;
 
-	flatten(p, have, &old);
-	flatten(p, want, &new);
+	flatten(p->c, tid, have, &old);
+	flatten(p->c, tid, want, &new);
 	list_for_each(kv, &old, link)
 		if (!strcmp(kv->key, "mode_page") && !find_param(&new, kv) &&
 		    !caching(kv->value, &wce))
@@ -488,7 +489,7 @@ static void diff_lu_collect(struct planner *p, struct conf_target *have, struct 
 			remove_lu(p, ch);
 			continue;
 		}
-		if (!same_store_kind(lu, as) || lost_page(p, lu, as) ||
+		if (!same_store_kind(lu, as) || lost_page(p, have->tid, lu, as) ||
 		    (conf_has_no_medium(as) && !conf_has_no_medium(lu)))
 			as->how = MADE_ANEW;
 		else if (strcmp(conf_lu_path(lu), conf_lu_path(as)))
