@@ -85,15 +85,24 @@ def answer(s, itt):
         return repr(e)
 
 
+def pages(s):
+    """What INQUIRY says: standard data, and the pages that follow from the store."""
+    return [s.run(bytes([0x12, page > 0, page, 2, 0, 0]), 512) for page in (0, 0x80, 0x86, 0x8f, 0xb0, 0xb1, 0xb2)]
+
+
 def in_time(l):
-    calm, reader, leaver, aborts, rests = (ready() for _ in range(5))
+    calm, reader, leaver, aborts, rests, scans = (ready() for _ in range(6))
+    before = pages(calm)
     is_('a write', calm.run(io(WRITE, 64, 8), out=stamp(1, 8, 1)) == ('good', b''))
-    l.kill(calm, reader, leaver, aborts, rests)
+    l.kill(calm, reader, leaver, aborts, rests, scans)
     asked = begin(calm)
     read = begin(reader, io(READ, 64, 8), SIZE)
     begin(leaver)
     held = begin(aborts)
     is_('a unit whose store is late does not answer', silent(calm) and silent(reader))
+    is_('... INQUIRY is answered at once', scans.run(b'\x12\0\0\2\0\0', 512) == before[0])
+    scan = begin(scans, b'\x12\1\xb2\2\0\0', 512)
+    is_('... but not what follows from the store', silent(scans))
     is_('... a ping is answered', calm.answers())
     is_('... and so is another unit', calm.run(TUR, lun=2)[0] == 'good' and reader.run(io(READ, 0, 8), SIZE, lun=2)[0] == 'good')
     is_('... ABORT TASK ends a command that waits', aborts.manage(ABORT_TASK, itt=held[0], sn=held[1]) == 0)
@@ -103,14 +112,19 @@ def in_time(l):
     new = Session()
     fresh = begin(new)
     is_('... one that has just come waits, too', silent(new))
+    newer = Session()
+    page = begin(newer, b'\x12\1\xb0\2\0\0', 512)
+    is_('... as it does for what follows from the store', silent(newer))
     l.comes()
     is_('the store comes: TEST UNIT READY is answered', answer(calm, asked[0]) == 'good', calm.noticed)
     is_('... and a read', answer(reader, read[0]) == stamp(1, 8, 1), reader.noticed)
-    for s in calm, reader, aborts, rests:
+    is_('... and INQUIRY', answer(scans, scan[0]) == before[6][1], scans.noticed)
+    is_('... to who has just come, too', answer(newer, page[0]) == before[4][1] and pages(newer) == before)
+    for s in calm, reader, aborts, rests, scans:
         is_('... nobody has noticed anything', goes_on(s) and goes_on(s, lun=3), s.noticed)
     is_('... POWER ON is for who has just come', answer(new, fresh[0]).startswith('06/29/') and new.run(TUR)[0] == 'good')
     is_('... and the log says of no NOT READY', 'NOT READY' not in l.t.log(), l.t.log()[-2000:])
-    for s in calm, reader, aborts, rests, new:
+    for s in calm, reader, aborts, rests, scans, new, newer:
         s.logout()
 
 
@@ -131,6 +145,7 @@ def another_size(l, dir):
 
 def too_late(l):
     asks, rests = ready(), ready()
+    before = pages(asks)
     l.kill(asks, rests)
     began = time.monotonic()
     told = answer(asks, begin(asks)[0])
@@ -144,8 +159,10 @@ def too_late(l):
     l.comes()
     is_('... it comes', l.ready())
     for s in asks, rests:
-        told = [s.run(TUR)[0] for _ in range(3)]
-        is_('... and that is told: the medium may have changed', told[0] == '06/28/00' and told[2] == 'good', told)
+        told = [s.run(TUR)[0] for _ in range(4)]
+        is_('... and that is told: the medium may have changed, and what INQUIRY says',
+            told == ['06/28/00', '06/2a/09', '06/3f/03', 'good'], told)
+        is_('... which is what it was', pages(s) == before)
         s.logout()
 
 

@@ -77,7 +77,9 @@ static uint16_t why_not_ready(struct scsi_lu *lu, uint32_t bits)
 
 bool scsi_gate_pass(struct scsi_cmd *cmd, uint32_t bits)
 {
-	if ((bits & GATE_STOP) ||
+	const bool holds = cmd->op && (cmd->op->flags & OP_HOLDS);
+
+	if ((bits & GATE_STOP & (holds ? ~(uint32_t)GATE_LATE : UINT32_MAX)) ||
 	    ((bits & GATE_ORDER) && cmd->attr != SCSI_ATTR_HEAD_OF_QUEUE &&
 	     !(cmd->state & CMD_IN_TURN))) {
 		scsi_hold(cmd);

@@ -471,19 +471,25 @@ static void swap_thawed(struct scsi_nexus_walk *all)
 static void swap_now(struct lu_swap *s)
 {
 	struct scsi_lu *lu = s->lu;
+	uint32_t facts;
+	bool known;
 
 	if (scsi_lu_gone_wait(lu, &s->gone))
 		return;
 	pthread_mutex_lock(&lu->lock);
+	known = lu->gate & GATE_LATE; /* it is the one that initiators know */
+	facts = scsi_features_facts_locked(lu);
 	scsi_features_new_store_locked(lu);
 	s->old = lu->blk;
 	adopt_blk(lu, s->blk);
-	if (!(lu->gate & GATE_LATE)) { /* else it is the one that initiators know */
+	if (!known) {
 		lu->ejected = false;
 		scsi_ua_raise_locked(lu, NULL, UA_MEDIUM);
 		scsi_ua_raise_locked(lu, NULL, UA_CAPACITY);
 	}
 	scsi_lu_update_gate_locked(lu);
+	if (!known && facts != scsi_features_facts_locked(lu))
+		scsi_ua_raise_locked(lu, NULL, UA_INQUIRY);
 	scsi_lu_gate_locked(lu, GATE_FROZEN, false);
 	pthread_mutex_unlock(&lu->lock);
 	s->visits.fn = run_held;

@@ -22,6 +22,7 @@ enum {
 	OP_ALONE = 1 << 9,  /* not of a unit of a gateway group, which has what it needs in one
 			     * daemon alone */
 	OP_READ10 = 1 << 8, /* scsi_cmd_start() begins it itself (media.h), not ->run */
+	OP_HOLDS = 1 << 10, /* GATE_LATE: ->run holds it back, or not (scsi_hold_late()) */
 };
 #define OP_NO_SA 0xffff
 

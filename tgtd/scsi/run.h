@@ -113,6 +113,9 @@ void scsi_order_next(struct scsi_itl *itl);
 /* Puts it at the end of itl->held. When it need not wait any longer, ->resume begins it anew, with
  * CMD_IN_TURN set or not. */
 void scsi_hold(struct scsi_cmd *cmd);
+/* The same, first thing in a handler of OP_HOLDS, for what depends on the store: true: the store is
+ * expected in a moment, and @cmd waits for it. */
+bool scsi_hold_late(struct scsi_cmd *cmd);
 /* Runs held commands after a thaw. */
 void scsi_itl_run_held(struct scsi_itl *itl);
 void scsi_param_fetched(struct scsi_cmd *cmd, struct scsi_seg *seg, int status);

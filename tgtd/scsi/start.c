@@ -77,6 +77,17 @@ static void start_again(struct scsi_cmd *cmd)
 	start_general(cmd, state);
 }
 
+bool scsi_hold_late(struct scsi_cmd *cmd)
+{
+	ASSERT(cmd->op->flags & OP_HOLDS);
+	if (!cmd->itl ||
+	    !(atomic_load_explicit(&cmd->itl->gate, memory_order_acquire) & GATE_LATE))
+		return false;
+	cmd->resume = start_again;
+	scsi_hold(cmd);
+	return true;
+}
+
 /* Any command. @state: CMD_IN_TURN, CMD_LIMIT_TURN with it, or 0. */
 static __attribute__((noinline)) void start_general(struct scsi_cmd *cmd, uint32_t state)
 {

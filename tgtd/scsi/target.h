@@ -254,9 +254,10 @@ void scsi_lu_set_lost(struct scsi_lu *lu, bool lost);
  * READY, IN PROCESS OF BECOMING READY (02/04/01). Main loop. */
 void scsi_lu_set_late(struct scsi_lu *lu, bool late);
 /* It is late, and may come before its initiators have noticed: instead of NOT READY commands wait,
- * whatever nexus they are of. Task management and what is answered of any unit (INQUIRY) go on. A
- * store that comes meanwhile (scsi_lu_set_blk(), scsi_lu_set_lost()) is the one that they know, so
- * no attention is raised. The caller sees to an end. 0, or -ENOMEM: nobody waits. Main loop. */
+ * whatever nexus they are of. Task management and what is answered of any unit go on: INQUIRY, but
+ * for the pages that follow from the store. A store that comes meanwhile (scsi_lu_set_blk(),
+ * scsi_lu_set_lost()) is the one that they know, so no attention is raised. The caller sees to an
+ * end. 0, or -ENOMEM: nobody waits. Main loop. */
 int scsi_lu_await_store(struct scsi_lu *lu) must_check;
 /* Those that wait go on: with its store, or NOT READY. False: nobody was to wait. Main loop. */
 bool scsi_lu_release(struct scsi_lu *lu);

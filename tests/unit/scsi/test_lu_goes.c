@@ -233,6 +233,81 @@ START_TEST(late_store_comes_too_late)
 }
 END_TEST
 
+/* What INQUIRY says of a store waits for it, too: what stands in for it is something else. Who has
+ * asked when the unit was NOT READY is told. */
+static void rotating_takes_its_place(void)
+{
+	struct blk_open_args args = { .path = "8m", .block_size = 512, .node = -1 };
+	struct host_outcome r = { false, 0 };
+
+	other = blk_open("ram", &args);
+	other->caps |= BLK_CAP_ROTATIONAL;
+	host_do(&h, do_swap, &r);
+	ck_assert(host_wait(&h, &r.done));
+	ck_assert_int_eq(r.status, 0);
+}
+
+static const uint8_t page_b1[6] = { 0x12, 1, 0xb1, 0, 64 }, page_80[6] = { 0x12, 1, 0x80, 0, 64 };
+
+START_TEST(late_store_and_its_vpd_pages)
+{
+	struct host_nexus *a, *b;
+	struct host_cmd *asked, *aborted;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	b = host_login_ready(&h, "iqn.b");
+	host_do(&h, do_lose, NULL);
+	host_in(a, 1, page_80, 6, 64);
+	ck_assert_str_eq(host_result(a), "good");
+	asked = host_start(a, 1ull << 48, page_b1, 6, true, NULL, 64);
+	aborted = host_start(b, 1ull << 48, page_b1, 6, true, NULL, 64);
+	host_steps(&h, 5);
+	ck_assert(!asked->completed && !aborted->completed);
+	host_abort(aborted);
+	ck_assert(host_wait(&h, &aborted->ended));
+	ck_assert(aborted->was_aborted);
+	host_finish(aborted);
+	rotating_takes_its_place();
+	host_do(&h, do_find, NULL);
+	host_finish(asked);
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert_uint_eq(get_be16(a->in + 4), 0); /* it is not said that it does not rotate */
+	for (unsigned i = 0; i < 2; i++) {
+		host_tur(i ? a : b, 1);
+		ck_assert_str_eq(host_result(i ? a : b), "good");
+	}
+	host_close(&h);
+}
+END_TEST
+
+START_TEST(vpd_pages_of_a_store_that_comes_too_late)
+{
+	static const char *const told[] = { "06/28/00", "06/2a/09", "06/3f/03", "good" };
+	struct host_nexus *a;
+	struct host_cmd *asked;
+
+	host_open(&h, "8m", 512);
+	a = host_login_ready(&h, "iqn.a");
+	host_do(&h, do_lose, NULL);
+	asked = host_start(a, 1ull << 48, page_b1, 6, true, NULL, 64);
+	host_steps(&h, 5);
+	ck_assert(!asked->completed);
+	host_do(&h, do_release_late, NULL);
+	host_finish(asked);
+	ck_assert_str_eq(host_result(a), "good"); /* of what stands in */
+	rotating_takes_its_place();
+	host_do(&h, do_found_late, NULL);
+	for (unsigned i = 0; i < ARRAY_SIZE(told); i++) {
+		host_tur(a, 1);
+		ck_assert_str_eq(host_result(a), told[i]);
+	}
+	host_in(a, 1, page_b1, 6, 64);
+	ck_assert_uint_eq(get_be16(a->in + 4), 0);
+	host_close(&h);
+}
+END_TEST
+
 /* The unit is deleted while commands wait for its store. */
 START_TEST(late_store_and_deletion)
 {
@@ -646,7 +721,8 @@ START_TEST(target_busy)
 END_TEST
 
 UNIT_MAIN("lu-goes", 30, deletion, another_store, late_store_is_awaited,
-	  late_store_comes_too_late, late_store_and_deletion, flush_and_deletion,
+	  late_store_comes_too_late, late_store_and_its_vpd_pages,
+	  vpd_pages_of_a_store_that_comes_too_late, late_store_and_deletion, flush_and_deletion,
 	  flush_and_another_store, closed_unseen, another_store_and_sanitize, grow, masking,
 	  masked_and_deleted, masked_and_another_store, another_store_and_masked, target_closed,
 	  target_busy)

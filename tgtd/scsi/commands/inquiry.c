@@ -257,15 +257,18 @@ static size_t vpd_b2(const struct scsi_cmd *cmd, uint8_t *b)
 	return 4;
 }
 
+/* @store: what it says follows from the store, so a unit that waits for its own does not say it. */
 static const struct vpd_page {
 	uint8_t code;
-	bool disk;
+	bool disk, store;
 	size_t (*fill)(const struct scsi_cmd *cmd, uint8_t *b);
 } pages[] = {
-	{ 0x00, false, NULL },	 { 0x80, false, vpd_80 },     { 0x83, false, vpd_83 },
-	{ 0x85, false, vpd_85 }, { 0x86, false, vpd_86 },     { 0x87, false, vpd_87 },
-	{ 0x88, false, vpd_88 }, { 0x8f, true, scsi_vpd_8f }, { 0xb0, true, vpd_b0 },
-	{ 0xb1, true, vpd_b1 },	 { 0xb2, true, vpd_b2 },
+	{ 0x00, false, false, NULL },	{ 0x80, false, false, vpd_80 },
+	{ 0x83, false, false, vpd_83 }, { 0x85, false, false, vpd_85 },
+	{ 0x86, false, true, vpd_86 },	{ 0x87, false, false, vpd_87 },
+	{ 0x88, false, false, vpd_88 }, { 0x8f, true, true, scsi_vpd_8f },
+	{ 0xb0, true, true, vpd_b0 },	{ 0xb1, true, true, vpd_b1 },
+	{ 0xb2, true, true, vpd_b2 },
 };
 
 /* Names and identifiers of a unit are its configuration's: what may follow from this program, or
@@ -311,6 +314,8 @@ void op_inquiry(struct scsi_cmd *cmd)
 		if (pg->code != code || (pg->disk && !(cmd->lu && cmd->lu->blk)) ||
 		    (!cmd->lu && code))
 			continue;
+		if (pg->store && scsi_hold_late(cmd))
+			return;
 		b = scsi_heap(cmd, VPD_MAX);
 		if (!b)
 			return;
