@@ -166,6 +166,39 @@ def too_late(l):
         s.logout()
 
 
+def no_memory(l, thread):
+    """That thread gets none for what it needs to take in the store."""
+    none = l.hangs + '.no_memory'
+    asks, rests, waits = ready(), ready(), ready()
+    l.kill(asks, rests, waits)
+    asked = begin(asks)
+    with open(none, 'w') as f:
+        f.write(thread)
+    l.comes()
+    is_('a store comes, and %s has no memory to take it in: its unit waits' % thread, silent(asks, 1))
+    is_('... which the log says', 'LUN 1: its store answers, and cannot be taken in yet' in l.t.log())
+    os.unlink(none)
+    told = answer(asks, asked[0])
+    is_('... for memory', told == 'good', told, l.t.log()[-2000:])
+    for s in asks, rests:
+        is_('... nobody has noticed anything', goes_on(s) and goes_on(s, lun=3), s.noticed)
+    is_('... and it is late no more', l.ready(), l.t.must('target', 'show'))
+    if is_.failures:
+        return
+    l.kill(waits, asks, rests)
+    with open(none, 'w') as f:
+        f.write(thread)
+    l.comes()
+    told = answer(waits, begin(waits)[0])
+    is_('no memory for longer: its unit is becoming ready', told == '02/04/01', told)
+    os.unlink(none)
+    is_('... and is ready when there is some', l.ready(), l.t.log()[-2000:])
+    told = [waits.run(TUR)[0] for _ in range(4)]
+    is_('... as the store that was there', told == ['06/28/00', '06/2a/09', '06/3f/03', 'good'], told)
+    for s in asks, rests, waits:
+        s.logout()
+
+
 def other_ends(l):
     """What else may happen to commands that wait."""
     asks, rests = ready(), ready()
@@ -189,6 +222,8 @@ def main(bin, dir, so):
     in_time(l)
     another_size(l, dir)
     too_late(l)
+    for thread in 'tgtd', 'tgtd-helper':
+        no_memory(l, thread)
     other_ends(l)
     is_('it ends with 0', l.t.stop() == 0, l.t.log()[-2000:])
 

@@ -284,9 +284,11 @@ void store_try(struct store_trial *st);
 /* ---- late.c ---------------------------------------------------------------------------------- */
 /* store_open() for unit @lun of target @tid, which comes back from the journal. Whose store is not
  * open after two seconds is told -EINPROGRESS. When it is open, and the unit still has a stand-in,
- * @arrived is called: @blk is the unit's from here on, and its target is not busy. */
-void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
-	       void (*arrived)(struct adm_lu *lu, struct blk *blk));
+ * @arrived is called, while its target is not busy. done(arg, ADM_OK): @blk is the unit's. Another
+ * status: it is not, and @arrived is called again after a while. done() perhaps from inside. */
+typedef void late_arrived(struct adm_lu *lu, struct blk *blk,
+			  void (*done)(void *arg, enum adm_status status), void *arg);
+void late_open(struct store_open *so, uint32_t tid, uint32_t lun, late_arrived *arrived);
 /* All others are open: store_kept_rest(), when those that are late are, too. */
 void late_rest(void);
 /* @lu is new. */

@@ -164,6 +164,7 @@ struct pending {
 	char *path;
 	uint64_t size;	 /* of the store that it has had */
 	struct blk *blk; /* a new store that the LU may yet refuse */
+	bool late;	 /* ... which is late.c's then */
 };
 
 static struct pending *pending_new(struct adm_call *call, struct adm_target *t, struct adm_lu *lu,
@@ -491,28 +492,22 @@ static void lu_lose(const struct pending *p)
 
 static void lu_replaced(void *arg, int status);
 
-static void late_taken_in(void *arg, enum adm_status status)
-{
-	(void)arg;
-	if (status != ADM_OK)
-		log_error("a store that was late is not taken in: %s", adm_status_text(status));
-}
-
 /* Its own, in the place of the stand-in. */
-static void lu_arrived(struct adm_lu *lu, struct blk *blk)
+static void lu_arrived(struct adm_lu *lu, struct blk *blk,
+		       void (*done)(void *arg, enum adm_status status), void *arg)
 {
-	struct pending *p = pending_new(NULL, lu->target, lu, late_taken_in, NULL);
+	struct pending *p = pending_new(NULL, lu->target, lu, done, arg);
 
 	ASSERT(lu->stand_in);
 	if (p)
 		p->path = strdup(lu->path);
 	if (!p || !p->path) {
 		free(p);
-		store_close(blk);
-		late_release(lu);
+		done(arg, ADM_NOMEM);
 		return;
 	}
 	p->blk = blk;
+	p->late = true;
 	lu->target->busy = true;
 	scsi_lu_set_blk(lu->scsi, blk, lu_replaced, p);
 }
@@ -664,9 +659,8 @@ static void lu_replaced(void *arg, int status)
 	struct adm_lu *lu = p->lu;
 
 	if (status) {
-		store_close(p->blk);
-		if (!p->call && lu->late)
-			late_release(lu);
+		if (!p->late)
+			store_close(p->blk);
 		pending_end(p, refuse_errno(p->call, status, "path"));
 		return;
 	}

@@ -36,7 +36,8 @@ struct late {
 	struct store_open *waits; /* who is to be told; NULL: he was told that it is late */
 	char *path, *bstype, *bsopts;
 	uint32_t tid, lun;
-	void (*arrived)(struct adm_lu *lu, struct blk *blk);
+	late_arrived *arrived;
+	bool refused; /* memory ran out, which has been said */
 	struct timer timer;
 	struct list held; /* it is not being opened yet */
 };
@@ -163,6 +164,28 @@ static void late_failed(struct adm_lu *lu, const struct late *l)
 	(void)scsi_lu_release(lu->scsi);
 }
 
+static void late_refused(struct late *l, const char *why)
+{
+	if (!l->refused)
+		log_error("target %u LUN %u: its store answers, and cannot be taken in yet: %s. It "
+			  "is tried again and again",
+			  l->tid, l->lun, why);
+	l->refused = true;
+}
+
+/* It is tried again as long as there is the unit: nobody else would. */
+static void late_taken(void *arg, enum adm_status status)
+{
+	struct late *l = arg;
+
+	if (status == ADM_OK) {
+		late_free(l);
+		return;
+	}
+	late_refused(l, adm_status_text(status));
+	loop_timer_arm(adm.conf.main, &l->timer, BUSY_NS);
+}
+
 /* A target is busy, among other things, until its unit is there to be found. */
 static void late_arrives(struct timer *timer)
 {
@@ -175,9 +198,11 @@ static void late_arrives(struct timer *timer)
 		return;
 	}
 	lu = late_unit(l);
-	if (lu && l->store.blk)
-		l->arrived(lu, l->store.blk);
-	else if (lu)
+	if (lu && l->store.blk) {
+		l->arrived(lu, l->store.blk, late_taken, l);
+		return;
+	}
+	if (lu)
 		late_failed(lu, l);
 	else if (l->store.blk)
 		store_close(l->store.blk);
@@ -201,13 +226,33 @@ static bool still_under_way(struct late *l)
 	return true;
 }
 
+static void late_try(struct timer *timer)
+{
+	store_open(&container_of(timer, struct late, timer)->store);
+}
+
+/* Nobody waits for the answer, so nobody but this would try again. */
+static bool no_memory(struct late *l)
+{
+	struct store_open *so = &l->store;
+
+	if (so->err != -ENOMEM || l->waits)
+		return false;
+	late_refused(l, so->reason);
+	so->err = 0;
+	*so->reason = '\0';
+	timer_init(&l->timer, late_try);
+	loop_timer_arm(adm.conf.main, &l->timer, LATE_NS);
+	return true;
+}
+
 static void late_opened(struct store_open *so)
 {
 	struct late *l = container_of(so, struct late, store);
 	struct store_open *waits = l->waits;
 
 	loop_timer_cancel(adm.conf.main, &l->timer);
-	if (still_under_way(l))
+	if (still_under_way(l) || no_memory(l))
 		return;
 	if (waits) {
 		waits->blk = so->blk;
@@ -247,8 +292,7 @@ static bool may_be_late(const struct store_open *so)
 	       !kept_origin()->save;
 }
 
-void late_open(struct store_open *so, uint32_t tid, uint32_t lun,
-	       void (*arrived)(struct adm_lu *lu, struct blk *blk))
+void late_open(struct store_open *so, uint32_t tid, uint32_t lun, late_arrived *arrived)
 {
 	const bool hold = so->path && under_way_at_path(so->path);
 	struct late *l = hold || may_be_late(so) ? calloc(1, sizeof(*l)) : NULL;
