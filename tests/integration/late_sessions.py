@@ -12,7 +12,7 @@ import os, select, struct, sys, time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 from planned_restart import IQN, SIZE, Session, Tgtd, io, stamp, READ, WRITE
-from quiet_sessions import REST, Kills, goes_on, in_step, wait
+from quiet_sessions import QUICK, REST, Kills, goes_on, in_step, wait
 from iscsi_peer import Gone, is_
 
 ABORT_TASK = 1
@@ -199,6 +199,27 @@ def no_memory(l, thread):
         s.logout()
 
 
+def many(l):
+    """Units of one target come back one after the other."""
+    n, rests = 8, ready()
+    l.t.must('target', 'new', '--tid', 2, '--targetname', IQN + '.many')
+    for lun in range(1, n + 1):
+        disk = '%s/late-%d' % (l.t.dir, lun)
+        with open(disk, 'wb') as f:
+            f.truncate(1 << 20)
+        l.t.must('logicalunit', 'new', '--tid', 2, '--lun', lun, '-b', disk)
+    time.sleep(max(0, l.kills.since + QUICK - time.monotonic()))
+    began = time.monotonic()
+    l.kill(rests)
+    took = time.monotonic() - began
+    is_('%u stores of one target hang: all others wait for %.1f s' % (n, took), took < n)
+    is_('... and are served', rests.run(TUR, lun=2)[0] == 'good' and not rests.noticed, rests.noticed)
+    l.comes()
+    is_('... they come', l.ready() and goes_on(rests) and goes_on(rests, lun=3), rests.noticed)
+    l.t.must('target', 'delete', '--tid', 2)
+    rests.logout()
+
+
 def other_ends(l):
     """What else may happen to commands that wait."""
     asks, rests = ready(), ready()
@@ -224,6 +245,7 @@ def main(bin, dir, so):
     too_late(l)
     for thread in 'tgtd', 'tgtd-helper':
         no_memory(l, thread)
+    many(l)
     other_ends(l)
     is_('it ends with 0', l.t.stop() == 0, l.t.log()[-2000:])
 

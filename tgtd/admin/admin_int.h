@@ -283,9 +283,10 @@ void store_try(struct store_trial *st);
 
 /* ---- late.c ---------------------------------------------------------------------------------- */
 /* store_open() for unit @lun of target @tid, which comes back from the journal. Whose store is not
- * open after two seconds is told -EINPROGRESS. When it is open, and the unit still has a stand-in,
- * @arrived is called, while its target is not busy. done(arg, ADM_OK): @blk is the unit's. Another
- * status: it is not, and @arrived is called again after a while. done() perhaps from inside. */
+ * open after two seconds is told -EINPROGRESS; after a tenth of one, when another is late already.
+ * When it is open, and the unit still has a stand-in, @arrived is called, while its target is not
+ * busy. done(arg, ADM_OK): @blk is the unit's. Another status: it is not, and @arrived is called
+ * again after a while. done() perhaps from inside. */
 typedef void late_arrived(struct adm_lu *lu, struct blk *blk,
 			  void (*done)(void *arg, enum adm_status status), void *arg);
 void late_open(struct store_open *so, uint32_t tid, uint32_t lun, late_arrived *arrived);

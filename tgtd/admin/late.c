@@ -25,6 +25,9 @@
 #include "tgtd/admin/admin_int.h"
 
 #define LATE_NS (2 * NSEC_PER_SEC)
+/* Units of a target come back one after the other. When one store of the process before hangs, the
+ * next of the same disk or server may, too, and everybody waits for the sum. */
+#define NEXT_NS (100 * NSEC_PER_MSEC)
 #define BUSY_NS (50 * NSEC_PER_MSEC)
 /* The memory of a dead worker takes milliseconds to go, and a busy disk answers within a second or
  * two. Initiators give a command 30 s, most of them, before they abort it. */
@@ -318,7 +321,7 @@ void late_open(struct store_open *so, uint32_t tid, uint32_t lun, late_arrived *
 	l->lun = lun;
 	l->arrived = arrived;
 	l->store.done = late_opened;
-	loop_timer_arm(adm.conf.main, &l->timer, hold ? 0 : LATE_NS);
+	loop_timer_arm(adm.conf.main, &l->timer, hold ? 0 : nlate ? NEXT_NS : LATE_NS);
 	if (hold)
 		list_add_tail(&held, &l->held);
 	else
