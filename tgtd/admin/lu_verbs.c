@@ -364,6 +364,13 @@ static enum adm_status lu_update_some(struct adm_call *call, struct adm_target *
 			s = apply_lu_trust(call, lu, lu_update_go_on, call);
 			return s == ADM_OK ? ADM_PENDING : s;
 		}
+		if (cached && !write_cache(lu) && lu->stand_in) {
+			if (call->restored)
+				continue; /* nobody is told that it is written */
+			return admin_refuse(call, ADM_INVALID_REQUEST,
+					    "the write cache is off, but what was in it could not "
+					    "be written: its store is not open");
+		}
 		if (cached && !write_cache(lu)) {
 			s = apply_lu_flush(call, lu, lu_update_go_on, call);
 			return s == ADM_OK ? ADM_PENDING : s;

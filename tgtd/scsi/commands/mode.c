@@ -322,6 +322,15 @@ static void mode_select(struct scsi_cmd *cmd)
 			return;
 		}
 	}
+	if (lu->lost && lu->mode.wce && !m.wce) {
+		/* Another store stands in: nothing of what is cached would be written. */
+		const uint16_t asc = lu->late ? ASC_BECOMING_READY :
+						ASC_MANUAL_INTERVENTION_REQUIRED;
+
+		pthread_mutex_unlock(&lu->lock);
+		scsi_done_sense(cmd, SENSE_NOT_READY, asc);
+		return;
+	}
 	if (cmd->cdb[1] & 0x01) {
 		save = malloc(sizeof(*save));
 		if (!save) {

@@ -392,5 +392,31 @@ START_TEST(pages_of_a_store_that_is_late)
 }
 END_TEST
 
-UNIT_MAIN("mode", 30, pages_of_a_store_that_is_late, read_cache_disable, saved_pages, damaged_file,
-	  nowhere_to_save, policy, no_policy)
+/* What was cached is to be written when WCE becomes 0, and another store stands in. */
+START_TEST(no_cache_of_a_store_that_is_late)
+{
+	uint8_t p[4 + 20] = { [4] = 0x08, 0x12, 0x10, 0,    0xff, 0xff, 0,
+			      0,	  0xff, 0xff, 0xff, 0xff, 0x80 };
+	const uint8_t cdb[6] = { 0x15, 0x10, 0, 0, sizeof(p), 0 };
+
+	begin();
+	scsi_lu_set_lost(h.lu, true);
+	scsi_lu_set_late(h.lu, true);
+	host_out(a, 1, cdb, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(a), "02/04/01");
+	scsi_lu_set_late(h.lu, false);
+	host_out(a, 1, cdb, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(a), "02/04/03");
+	ck_assert(h.lu->mode.wce);
+	scsi_lu_set_lost(h.lu, false);
+	host_tur(a, 1);
+	ck_assert_str_eq(host_result(a), "06/28/00");
+	host_out(a, 1, cdb, 6, p, sizeof(p));
+	ck_assert_str_eq(host_result(a), "good");
+	ck_assert(!h.lu->mode.wce);
+	end();
+}
+END_TEST
+
+UNIT_MAIN("mode", 30, pages_of_a_store_that_is_late, no_cache_of_a_store_that_is_late,
+	  read_cache_disable, saved_pages, damaged_file, nowhere_to_save, policy, no_policy)
