@@ -48,6 +48,20 @@ static void wake_all(struct list *woken, int status)
 	}
 }
 
+/* No lock is held, of callers neither: who waits on this loop is answered at once. */
+static void wake_all_here(struct list *woken)
+{
+	while (!list_empty(woken)) {
+		struct blk_req *req = list_first(woken, struct blk_req, link);
+
+		list_del(&req->link);
+		if (op_of(req)->loop == loop_current())
+			op_done_here(req, 0);
+		else
+			op_done_one(req, 0);
+	}
+}
+
 bool mirror_shown(struct cache_mirror *m, struct blk_req *req, const struct cache_range *r)
 {
 	bool shown = true;
@@ -136,7 +150,7 @@ void cache_mirror_advanced(struct cache_mirror *m, uint64_t block, uint64_t gen)
 	}
 	leaf_unlock(&m->lock);
 	leaf_unlock(&p->lock);
-	wake_all(&woken, 0);
+	wake_all_here(&woken);
 }
 
 /* The lock is held. */

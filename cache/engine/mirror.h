@@ -90,7 +90,8 @@ void cache_mirror_end(struct cache_mirror *m);
  * stays dirty. For good. Any thread, as all that follow. */
 void cache_mirror_fail(struct cache_mirror *m, int status);
 
-/* Generations of @block up to @gen may be answered, and perhaps be shown. */
+/* Generations of @block up to @gen may be answered, and perhaps be shown. Requests of the calling
+ * loop may be over before it returns: it is called at the end of a callback. */
 void cache_mirror_advanced(struct cache_mirror *m, uint64_t block, uint64_t gen);
 /* Who waits for a block looks again. */
 void cache_mirror_look(struct cache_mirror *m);

@@ -64,10 +64,12 @@ static struct {
 	struct loop *peers;
 	struct mirrorpeer peer;
 	_Atomic uint32_t conn;
-	struct gw_mirror object; /* the LU's loop */
-	struct timer set;
+	struct gw_mirror object; /* who has the LU's turn */
+	struct loop_msg set_msg;
+	struct timer set; /* the LU's loop */
 	sem_t over;
 	_Atomic uint64_t acks, batches, cuts;
+	_Atomic uint64_t direct; /* batches that a thread has sent which is not the LU's */
 } g;
 
 /* ---- the wire -------------------------------------------------------------------------------- */
@@ -121,6 +123,7 @@ static void ops_send(void *arg, void *out, struct mirror_frame *f)
 	p->len = head + f->data_len;
 	p->msg.handle = to_peer;
 	atomic_fetch_add(&g.batches, 1);
+	atomic_fetch_add(&g.direct, loop_current() != g.agent[0].loop);
 	loop_post(g.peers, &p->msg);
 }
 
@@ -142,10 +145,16 @@ static void object_is_set(struct timer *t)
 	mirror_lu_set_done(g.lu);
 }
 
+static void object_changes(struct loop_msg *msg)
+{
+	loop_timer_arm(g.agent[0].loop, &g.set, 3 * NSEC_PER_MSEC);
+}
+
 static void ops_set(void *arg, const struct gw_mirror *m)
 {
 	g.object = *m;
-	loop_timer_arm(g.agent[0].loop, &g.set, 3 * NSEC_PER_MSEC);
+	g.set_msg.handle = object_changes;
+	loop_post(g.agent[0].loop, &g.set_msg);
 }
 
 static void ops_say(void *arg, int level, const char *text)
@@ -392,10 +401,12 @@ START_TEST(test_threads)
 	blk_close(g.blk);
 	cache_destroy(g.cache);
 	mirrorpeer_end(&g.peer);
-	printf("# %llu batches, %llu answers, %llu cuts\n",
+	printf("# %llu batches, %llu by who has written, %llu answers, %llu cuts\n",
 	       (unsigned long long)atomic_load(&g.batches),
+	       (unsigned long long)atomic_load(&g.direct),
 	       (unsigned long long)atomic_load(&g.acks), (unsigned long long)atomic_load(&g.cuts));
 	ck_assert_uint_gt(atomic_load(&g.acks), 100);
+	ck_assert_uint_gt(atomic_load(&g.direct), 100);
 	ck_assert_uint_gt(atomic_load(&g.cuts), 1);
 }
 END_TEST

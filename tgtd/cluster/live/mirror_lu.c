@@ -41,6 +41,15 @@ struct lu_notes {
 	} say[SAYS];
 };
 
+enum {
+	TURN_TAKEN = 1 << 0,
+	TURN_AGAIN = 1 << 1,	/* with TAKEN: another one has come, and left it to who has it */
+	TURN_DEFERRED = 1 << 2, /* somebody will come: at the end of an iteration of some loop */
+	TURN_POSTED = 1 << 3,	/* by a message */
+	TURN_OVER = 1 << 4,	/* it is stopped */
+};
+#define TURNS 4 /* that a loop takes for others, one behind the other */
+
 struct mirror_lu {
 	struct mirror_lu_conf conf;
 	const struct mirror_lu_ops *ops;
@@ -56,15 +65,16 @@ struct mirror_lu {
 	unsigned lost; /* frames to this peer + 1 were too many: its link is as good as down */
 	enum lu_cut { CUT_NONE, CUT_ASKED, CUT_OVER } cut; /* at @cut_end: of the only order */
 	uint64_t cut_end;
-	/* The loop's. */
+	/* Who does what was noted has the turn, on whatever loop. */
+	_Atomic unsigned turn; /* TURN_* */
 	struct lu_notes pages[2];
-	struct loop_deferred deferred;
+	struct loop_deferred deferred; /* on the loop of who set TURN_DEFERRED */
+	struct loop_msg msg, more;     /* TURN_POSTED; the turn itself */
+	_Atomic bool stopped;
+	/* The loop's. */
 	struct timer timer;
-	bool running, stopped;
 	struct loop_msg start, stop;
 	void (*when_stopped)(void *arg);
-	struct loop_msg msg;
-	_Atomic bool posted;
 };
 
 /* ---- struct mirror_owner_ops: under the lock, so noted only ---------------------------------- */
@@ -250,51 +260,104 @@ static uint64_t now_ns(void)
 	return clock_now_ns();
 }
 
-/* On the loop: what has gathered is sent, and all is done that was noted. */
-static void mirror_lu_run(struct mirror_lu *lu)
+/* ---- turns ----------------------------------------------------------------------------------- */
+/* Who has come by what @come says, TURN_DEFERRED or TURN_POSTED. False: another one has it, and
+ * looks again; then, and from turn_give() on, nothing of the LU may be touched. */
+static bool turn_take(struct mirror_lu *lu, unsigned come)
+{
+	unsigned was = atomic_load(&lu->turn);
+
+	while (!atomic_compare_exchange_weak(&lu->turn, &was,
+					     (was & ~come) |
+						     (was & TURN_TAKEN ? TURN_AGAIN : TURN_TAKEN)))
+		;
+	return !(was & TURN_TAKEN);
+}
+
+/* False: somebody has come meanwhile, and the turn goes on. */
+static bool turn_give(struct mirror_lu *lu)
+{
+	unsigned was = atomic_load(&lu->turn);
+
+	while (!atomic_compare_exchange_weak(
+		&lu->turn, &was, was & ~(was & TURN_AGAIN ? TURN_AGAIN : TURN_TAKEN)))
+		;
+	return !(was & TURN_AGAIN);
+}
+
+/* What has gathered is sent, and all is done that was noted. False: there was nothing. */
+static bool turn_step(struct mirror_lu *lu)
 {
 	struct lu_notes *n = NULL;
-	bool more = !lu->running && !lu->stopped;
+	bool sent;
 
-	while (more) {
-		lu->running = true;
-		leaf_lock(&lu->lock);
-		mirror_owner_push(lu->rules, lu->conf.channel, now_ns());
-		if (lu->lost)
-			mirror_owner_down(lu->rules, lu->lost - 1, now_ns());
-		lu->lost = 0;
-		const bool noted = notes_take(lu, &n);
-		leaf_unlock(&lu->lock);
-		more = outs_go(lu);
-		if (noted)
-			notes_do(lu, n);
-		more = (more || noted) && !lu->stopped;
-		lu->running = false;
-	}
+	leaf_lock(&lu->lock);
+	mirror_owner_push(lu->rules, lu->conf.channel, now_ns());
+	if (lu->lost)
+		mirror_owner_down(lu->rules, lu->lost - 1, now_ns());
+	lu->lost = 0;
+	const bool noted = notes_take(lu, &n);
+	leaf_unlock(&lu->lock);
+	sent = outs_go(lu);
+	if (noted)
+		notes_do(lu, n);
+	return sent || noted;
+}
+
+/* It is this loop's. */
+static void turn_run(struct mirror_lu *lu)
+{
+	unsigned turns = 0;
+	bool given;
+
+	do {
+		while (!atomic_load(&lu->stopped) && turn_step(lu))
+			;
+		given = turn_give(lu);
+	} while (!given && ++turns < TURNS);
+	if (!given) /* this loop has work of its own: the turn is another one's */
+		loop_post(lu->conf.loop, &lu->more);
 }
 
 static void lu_deferred(struct loop_deferred *d)
 {
-	mirror_lu_run(container_of(d, struct mirror_lu, deferred));
+	struct mirror_lu *lu = container_of(d, struct mirror_lu, deferred);
+
+	if (turn_take(lu, TURN_DEFERRED))
+		turn_run(lu);
 }
 
 static void lu_message(struct loop_msg *msg)
 {
 	struct mirror_lu *lu = container_of(msg, struct mirror_lu, msg);
 
-	atomic_store(&lu->posted, false);
-	mirror_lu_run(lu);
+	if (turn_take(lu, TURN_POSTED))
+		turn_run(lu);
 }
 
-/* Its loop looks, at the end of this iteration if it is this one. No lock is held. */
+static void lu_more(struct loop_msg *msg)
+{
+	turn_run(container_of(msg, struct mirror_lu, more));
+}
+
+/* Its own loop takes a turn: for threads that have no business with wires, and for what is in no
+ * hurry. No lock is held, here and below. */
 static void lu_kick(struct mirror_lu *lu)
 {
-	if (loop_current() == lu->conf.loop) {
-		if (!lu->stopped)
-			loop_defer(lu->conf.loop, &lu->deferred);
-	} else if (!atomic_exchange(&lu->posted, true)) {
+	if (!(atomic_fetch_or(&lu->turn, TURN_POSTED) & (TURN_POSTED | TURN_OVER)))
 		loop_post(lu->conf.loop, &lu->msg);
-	}
+}
+
+/* This loop takes one at the end of its iteration; or another one does, at the end of its own. So
+ * who writes sends, and who hears of an answer tells, without the way to a third thread. */
+static void lu_kick_here(struct mirror_lu *lu)
+{
+	struct loop *here = loop_current();
+
+	if (!here)
+		lu_kick(lu);
+	else if (!(atomic_fetch_or(&lu->turn, TURN_DEFERRED) & (TURN_DEFERRED | TURN_OVER)))
+		loop_defer(here, &lu->deferred);
 }
 
 static void lu_tick(struct timer *t)
@@ -305,7 +368,7 @@ static void lu_tick(struct timer *t)
 	mirror_owner_tick(lu->rules, now_ns());
 	leaf_unlock(&lu->lock);
 	loop_timer_arm(lu->conf.loop, &lu->timer, TICK_NS);
-	mirror_lu_run(lu);
+	lu_kick_here(lu);
 }
 
 /* ---- struct cache_mirror_ops ----------------------------------------------------------------- */
@@ -433,7 +496,7 @@ static bool hook_committed(void *arg)
 	leaf_lock(&lu->lock);
 	const bool through = mirror_owner_mode(lu->rules) != MIRROR_VALID;
 	leaf_unlock(&lu->lock);
-	lu_kick(lu);
+	lu_kick_here(lu);
 	return through;
 }
 
@@ -476,6 +539,7 @@ static struct mirror_lu *lu_make(const struct mirror_lu_conf *conf)
 	loop_deferred_init(&lu->deferred, lu_deferred);
 	timer_init(&lu->timer, lu_tick);
 	lu->msg.handle = lu_message;
+	lu->more.handle = lu_more;
 	lu->rules = mirror_owner_new(&owner, &rules_ops, lu);
 	lu->out = calloc(OUTS, sizeof(*lu->out));
 	for (unsigned i = 0; i < 2; i++)
@@ -541,7 +605,7 @@ void mirror_lu_frame(struct mirror_lu *lu, unsigned from, const struct mirror_fr
 	leaf_lock(&lu->lock);
 	mirror_owner_frame(lu->rules, from, f, now_ns());
 	leaf_unlock(&lu->lock);
-	lu_kick(lu);
+	lu_kick_here(lu);
 }
 
 void mirror_lu_down(struct mirror_lu *lu, unsigned peer)
@@ -584,15 +648,15 @@ void mirror_lu_fail(struct mirror_lu *lu, int status)
 static void lu_stops(struct loop_msg *msg)
 {
 	struct mirror_lu *lu = container_of(msg, struct mirror_lu, stop);
+	unsigned none = 0;
 
-	lu->stopped = true;
+	atomic_store(&lu->stopped, true);
 	loop_timer_cancel(lu->conf.loop, &lu->timer);
-	loop_undefer(&lu->deferred);
-	if (atomic_exchange(&lu->posted, true)) { /* one is under way: it comes first */
+	/* Who has the turn, or is about to come, comes first. */
+	if (atomic_compare_exchange_strong(&lu->turn, &none, TURN_OVER))
+		lu->when_stopped(lu->arg);
+	else
 		loop_post(lu->conf.loop, &lu->stop);
-		return;
-	}
-	lu->when_stopped(lu->arg);
 }
 
 void mirror_lu_stop(struct mirror_lu *lu, void (*stopped)(void *arg))

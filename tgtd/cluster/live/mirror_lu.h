@@ -3,13 +3,17 @@
  * One mirrored LU of this gateway's: the rules of its owner (../mirror.h) between its cache
  * (cache/engine/mirror.h) and the link to its peer. The rules want one caller at a time, and their
  * operations must not call back. So all calls of them are made under one lock of the LU's; what
- * they ask for is noted, and done on the LU's loop when the lock has been given back.
+ * they ask for is noted, and done by who has the LU's *turn*, when the lock has been given back.
  *
- *     cache, any thread ──┐                                    ┌── frames: data are copied, sent
- *     frames, clocks ─────┴─ lock: rules ── notes ── its loop ─┼── who waits in the cache is told
- *                                                              └── the object is to be changed
+ *     cache, any thread ──┐                                   ┌── frames: data are copied, sent
+ *     frames, clocks ─────┴─ lock: rules ── notes ── a turn ──┼── who waits in the cache is told
+ *                                                             └── the object is to be changed
  *
  * The lock comes behind the partition locks of the cache. Nothing is called under it.
+ *
+ * One loop has the turn at a time. A loop on which a write was committed, or an answer has come,
+ * takes it at the end of its iteration, for all that was noted till then, by whatever thread. If
+ * another one has it, that one looks again. All else is done on the LU's own loop.
  *
  * A frame's data are those of the moment when it is sent, maybe newer than its generation. Sector
  * by sector that is what a later write has put there, which nobody has been told of.
@@ -29,11 +33,11 @@ struct mirror_lu_conf {
 	struct mirror_owner_config owner;
 	struct blk *blk;    /* the LU's, of a cache */
 	uint32_t most;	    /* blocks of the largest request, and one more */
-	struct loop *loop;  /* where it sends, and tells; one of the LU's event threads */
+	struct loop *loop;  /* the LU's: its clock; one of the cache's workers */
 	unsigned channel;   /* of the link: that loop's */
 };
 
-/* All on its loop, with no lock held. */
+/* One at a time, on any loop, with no lock held. */
 struct mirror_lu_ops {
 	/* @f, OPEN or BATCH, is to go to @peer by @channel: memory for f->data_len bytes, which is
 	 * filled then, and given to send(). ref of WRITE records is filled in, and data_len. NULL:
