@@ -174,7 +174,7 @@ static void fuzz_channel(const uint8_t *data, size_t size)
 	failures = closes = 0;
 	BUG_ON(!loop || socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
 	BUG_ON(!mirror_coder_init(&in, key) || !mirror_coder_init(&out, other));
-	c.loop = loop;
+	c.home = loop;
 	mirror_channel_init(&c);
 	mirror_channel_open(&c, fds[0], NULL, &out, &in);
 	loop_step(loop, 0);

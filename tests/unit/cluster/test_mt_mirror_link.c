@@ -2,7 +2,7 @@
 /*
  * Links between gateways, on threads: frames of any thread arrive whole and in order; strangers,
  * wrong secrets, changed, repeated and cut frames end what they came by, and nothing else; who does
- * not read costs MIRROR_BACKLOG; both orders of an end.
+ * not read costs MIRROR_BACKLOG; both orders of an end; channels move to who alone sends by them.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -29,6 +29,7 @@ struct gateway {
 	_Atomic uint64_t last[MIRROR_CHANNELS], disorder, wrong;
 	_Atomic bool silent, keeps_down;
 	_Atomic unsigned slow_us;
+	struct loop *_Atomic answered; /* where the last ACK came */
 };
 static struct gateway a = { .self = 0 }, b = { .self = 1 };
 
@@ -51,10 +52,12 @@ static void take_answer(void *arg, unsigned from, unsigned channel, const struct
 	struct gateway *g = arg;
 
 	g->wrong += from != !g->self;
-	if (f->kind == MIRROR_WELCOME)
+	if (f->kind == MIRROR_WELCOME) {
 		g->welcomes++;
-	else
-		g->acks++;
+		return;
+	}
+	g->answered = loop_current();
+	g->acks++;
 }
 
 static void take_asked(void *arg, unsigned from, unsigned channel, const struct mirror_frame *f)
@@ -771,8 +774,155 @@ START_TEST(room_is_told)
 }
 END_TEST
 
+/* ---- channels that move ---------------------------------------------------------------------- */
+#define GUESTS 2
+#define BURST 100u /* more than it takes */
+
+static struct guest {
+	struct loop *loop;
+	uint64_t next, last; /* serials */
+	bool ok, busy;
+} guest[GUESTS];
+
+static void guests_begin(void)
+{
+	const struct loop_conf conf = { .name = "guest", .node = -1, .cpu = -1 };
+
+	for (unsigned i = 0; i < GUESTS; i++) {
+		ck_assert_ptr_nonnull(guest[i].loop = loop_create(&conf));
+		ck_assert_int_eq(loop_start(guest[i].loop), 0);
+	}
+}
+
+static void guest_says(void *arg)
+{
+	struct guest *w = arg;
+
+	for (w->ok = true; w->next <= w->last; w->next++)
+		w->ok &= say(&a, 1, MIRROR_BATCHED, w->next, w->next % 9);
+}
+
+/* Guest @i sends @n more frames, after @serial. */
+static uint64_t burst(unsigned i, uint64_t serial, unsigned n)
+{
+	struct guest *w = &guest[i];
+
+	w->next = serial + 1;
+	w->last = serial + n;
+	loop_call(w->loop, guest_says, w);
+	ck_assert(w->ok);
+	return w->last;
+}
+
+static void guest_looks(void *arg)
+{
+	struct guest *w = arg;
+
+	w->busy = loop_busy(w->loop);
+}
+
+static bool is_busy(struct guest *w)
+{
+	loop_call(w->loop, guest_looks, w);
+	return w->busy;
+}
+
+static void guests_end(void)
+{
+	for (unsigned i = 0; i < GUESTS; i++) {
+		await(!is_busy(&guest[i]));
+		loop_end(guest[i].loop);
+	}
+}
+
+/* It goes to who sends alone, and home when that one sends no more; so its loop can end. */
+START_TEST(moves_to_who_sends)
+{
+	uint64_t serial = 0;
+
+	start_both(SECRET, SECRET);
+	guests_begin();
+	connect_both();
+	serial = burst(0, serial, 1);
+	await(a.acks == serial);
+	ck_assert_ptr_eq(a.answered, event[1]);
+	ck_assert(!is_busy(&guest[0]));
+	for (unsigned i = 0; a.answered != guest[0].loop; i++) {
+		ck_assert_uint_lt(i, 100);
+		serial = burst(0, serial, BURST);
+		await(a.acks == serial);
+	}
+	ck_assert(is_busy(&guest[0]));
+	/* Others send as well, now and then: it stays. */
+	serial = burst(1, serial, 1);
+	serial = burst(0, serial, BURST / 2);
+	await(a.acks == serial);
+	ck_assert_ptr_eq(a.answered, guest[0].loop);
+	/* Nobody sends. */
+	await(!is_busy(&guest[0]));
+	serial = burst(0, serial, 1);
+	await(a.acks == serial);
+	ck_assert_ptr_eq(a.answered, event[1]);
+	guests_end();
+	stop_both();
+}
+END_TEST
+
+/* Not where two share it. */
+START_TEST(stays_where_two_send)
+{
+	uint64_t serial = 0;
+
+	start_both(SECRET, SECRET);
+	guests_begin();
+	connect_both();
+	for (unsigned i = 0; i < 200; i++)
+		serial = burst(i % 2, serial, 10);
+	await(a.acks == serial);
+	ck_assert_ptr_eq(a.answered, event[1]);
+	ck_assert(!is_busy(&guest[0]) && !is_busy(&guest[1]));
+	/* It leaves one of two. */
+	while (a.answered != guest[0].loop) {
+		serial = burst(0, serial, BURST);
+		await(a.acks == serial);
+	}
+	while (a.answered != event[1]) {
+		serial = burst(0, serial, 2);
+		serial = burst(1, serial, 2);
+		await(a.acks == serial);
+	}
+	guests_end();
+	stop_both();
+}
+END_TEST
+
+/* Whoever sends, frames are in order; and it ends wherever it is, also on the way. */
+START_TEST(moves_and_ends)
+{
+	for (unsigned round = 0; round < 20; round++) {
+		uint64_t serial = 0;
+
+		a.acks = a.welcomes = b.opens = 0;
+		b.last[1] = 0;
+		start_both(SECRET, SECRET);
+		guests_begin();
+		connect_both();
+		for (unsigned i = 0; i < 6 + round % 3; i++)
+			serial = burst(i % 2, serial, BURST + 10 * (round % 7));
+		if (round % 2)
+			await(a.acks == serial);
+		if (round % 3)
+			stop_one(&b);
+		stop_one(&a);
+		guests_end();
+		stop_both();
+	}
+}
+END_TEST
+
 UNIT_TABLE("mirror_link", 120, { both_directions }, { threads_send }, { largest_frame },
 	   { peer_ends_first }, { owner_ends_first }, { down_is_told_first }, { stopped_meanwhile },
 	   { another_secret }, { what_conf_may_not_say }, { strangers }, { silent_stranger },
 	   { evil_frames, EVILS }, { in_pieces }, { channels_of_a_link }, { owner_does_not_read },
-	   { peer_does_not_read }, { room_is_told })
+	   { peer_does_not_read }, { room_is_told }, { moves_to_who_sends },
+	   { stays_where_two_send }, { moves_and_ends })

@@ -4,7 +4,7 @@
  * there the frames get their codes, in the order of their sending, and one sendmsg() takes them.
  *
  * At most one message is posted to the loop at a time. Who finds `closed` posts none, so the last
- * one says so.
+ * one says so. It moves by that message, too: while it is under way nobody else posts one.
  */
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -20,6 +20,9 @@
 #define BUF_IDLE KiB(256)  /* more is given back when a frame of that size is done */
 #define READ_TURN KiB(512) /* then others of the loop have a turn */
 #define IOVS 64
+#define MOVE_RUN 64			/* frames of one other loop, and it moves there */
+#define MOVE_LOOK_NS (NSEC_PER_SEC / 4) /* then: is it of use there? */
+#define MOVE_ALONE 4			/* not if one of so many frames is of another loop */
 
 /* With the lock. */
 static bool channel_posts(struct mirror_channel *c)
@@ -50,6 +53,7 @@ static void channel_shut(struct mirror_channel *c)
 	mirror_rdma_free(rdma);
 	if (c->lfd.loop) {
 		fd = c->lfd.fd;
+		loop_timer_cancel(c->loop, &c->look);
 		loop_fd_del(&c->lfd);
 	}
 	if (fd >= 0)
@@ -188,28 +192,98 @@ static void channel_deferred(struct loop_deferred *d)
 		channel_flushes(c);
 }
 
+/* A frame was queued by the calling thread. With the lock; who is elsewhere has posted the message
+ * that it moves by, or does so. */
+static void channel_used(struct mirror_channel *c)
+{
+	const struct loop *here = loop_current();
+
+	if (here == c->loop) {
+		c->move.used++;
+		if (here != c->home)
+			c->move.sender = here;
+		return;
+	}
+	if (here == c->home || !here || here == c->never || !c->dials || c->by != MIRROR_BY_TCP)
+		return;
+	if (c->move.sender != here)
+		c->move.run = 0;
+	c->move.sender = here;
+	c->move.others++;
+	if (++c->move.run < MOVE_RUN || c->move.to)
+		return;
+	c->move.run = 0;
+	c->move.there = mirror_guests_here();
+	c->move.to = c->move.there ? loop_current() : NULL;
+}
+
 bool mirror_channel_queue(struct mirror_channel *c, struct mirror_buf *b)
 {
-	const bool here = loop_current() == c->loop;
-	bool room, post = false, later = false;
+	bool room, post = false, later = false, here;
+	struct loop *loop;
 
 	pthread_mutex_lock(&c->lock);
+	loop = c->loop;
+	here = loop_current() == loop;
 	room = atomic_load(&c->waiting) + b->len <= MIRROR_BACKLOG;
 	if (room && !c->refuses) {
 		atomic_fetch_add(&c->waiting, b->len);
 		list_add_tail(&c->queue, &b->link);
 		later = here && !c->closed;
 		post = !here && channel_posts(c);
+		channel_used(c);
 		b = NULL;
 	}
 	room = room || c->refuses;
 	pthread_mutex_unlock(&c->lock);
 	mirror_buf_free(b);
 	if (later)
-		loop_defer(c->loop, &c->flush);
+		loop_defer(loop, &c->flush);
+	if (post)
+		loop_post(loop, &c->msg);
+	return room;
+}
+
+/* ---- it moves -------------------------------------------------------------------------------- */
+/* On its loop. Until the message has come there it is open nowhere, as one that has not begun. */
+static void channel_moves(struct mirror_channel *c)
+{
+	const int fd = c->lfd.fd;
+	struct mirror_guests *left;
+	struct loop *to;
+
+	loop_timer_cancel(c->loop, &c->look);
+	loop_undefer(&c->flush);
+	loop_fd_del(&c->lfd);
+	pthread_mutex_lock(&c->lock);
+	c->fd = fd;
+	c->loop = to = c->move.to;
+	left = c->move.here;
+	c->move.here = c->move.there;
+	c->move.to = NULL;
+	c->move.there = NULL;
+	c->move.used = c->move.others = c->move.run = 0;
+	pthread_mutex_unlock(&c->lock);
+	loop_post(to, &c->msg);
+	mirror_guests_left(left);
+}
+
+static void channel_look_here(struct timer *t)
+{
+	struct mirror_channel *c = container_of(t, struct mirror_channel, look);
+	bool post;
+
+	pthread_mutex_lock(&c->lock);
+	post = !c->move.to && c->move.others * MOVE_ALONE >= c->move.used;
+	if (post) {
+		c->move.to = c->home;
+		post = channel_posts(c);
+	}
+	c->move.used = c->move.others = 0;
+	pthread_mutex_unlock(&c->lock);
+	loop_timer_arm(c->loop, &c->look, MOVE_LOOK_NS);
 	if (post)
 		loop_post(c->loop, &c->msg);
-	return room;
 }
 
 /* ---- RDMA ------------------------------------------------------------------------------------ */
@@ -454,47 +528,79 @@ static void channel_fd_ready(struct loop_fd *lfd, uint32_t revents)
 }
 
 /* ---- what others want of it ------------------------------------------------------------------ */
+/* It is open, and here. False: it has failed. */
+static bool channel_opens(struct mirror_channel *c, int fd)
+{
+	const bool begins = c->by == MIRROR_BY_NONE;
+
+	c->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = channel_fd_ready };
+	if (loop_fd_add(c->loop, &c->lfd)) {
+		close(fd);
+		channel_fails(c, "epoll refuses it");
+		return false;
+	}
+	if (c->loop != c->home)
+		loop_timer_arm(c->loop, &c->look, MOVE_LOOK_NS);
+	if (!begins)
+		return true;
+	c->offering = c->dev;
+	c->by = c->dev ? MIRROR_BY_NONE : MIRROR_BY_TCP;
+	if (c->dev && c->dials)
+		(void)channel_rdma(c);
+	if (c->dev && c->dials && !channel_offers(c)) {
+		channel_fails(c, "the connection is broken");
+		return false;
+	}
+	return true;
+}
+
+static void channel_closes(struct mirror_channel *c)
+{
+	struct mirror_guests *here = NULL, *there = NULL;
+	bool closes;
+
+	channel_shut(c);
+	loop_undefer(&c->flush);
+	pthread_mutex_lock(&c->lock);
+	closes = !c->posted; /* else that message comes */
+	c->closed = closes;
+	if (closes) {
+		here = c->move.here;
+		there = c->move.there;
+	}
+	pthread_mutex_unlock(&c->lock);
+	mirror_guests_left(here);
+	mirror_guests_left(there);
+	if (closes)
+		c->ops->closed(c);
+}
+
 static void channel_look(struct loop_msg *msg)
 {
 	struct mirror_channel *c = container_of(msg, struct mirror_channel, msg);
-	bool closes;
+	struct mirror_guests *refused = NULL;
+	bool closes, moves;
 	int fd;
 
 	pthread_mutex_lock(&c->lock);
-	c->posted = false;
 	closes = c->want_close;
+	moves = !closes && c->move.to && c->lfd.loop;
+	c->posted = moves; /* else another message comes here */
 	fd = c->fd;
 	if (!closes)
 		c->fd = -1;
+	if (!closes && !moves) {
+		refused = c->move.there;
+		c->move.there = NULL;
+		c->move.to = NULL;
+	}
 	pthread_mutex_unlock(&c->lock);
-	if (closes) {
-		channel_shut(c);
-		loop_undefer(&c->flush);
-		pthread_mutex_lock(&c->lock);
-		closes = !c->posted; /* else that message comes */
-		c->closed = closes;
-		pthread_mutex_unlock(&c->lock);
-		if (closes)
-			c->ops->closed(c);
-		return;
-	}
-	if (fd >= 0) {
-		c->lfd = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = channel_fd_ready };
-		if (loop_fd_add(c->loop, &c->lfd)) {
-			close(fd);
-			channel_fails(c, "epoll refuses it");
-			return;
-		}
-		c->offering = c->dev;
-		c->by = c->dev ? MIRROR_BY_NONE : MIRROR_BY_TCP;
-		if (c->dev && c->dials)
-			(void)channel_rdma(c);
-		if (c->dev && c->dials && !channel_offers(c)) {
-			channel_fails(c, "the connection is broken");
-			return;
-		}
-	}
-	if (c->lfd.loop)
+	mirror_guests_left(refused);
+	if (closes)
+		channel_closes(c);
+	else if (moves)
+		channel_moves(c);
+	else if ((fd < 0 || channel_opens(c, fd)) && c->lfd.loop)
 		channel_flushes(c);
 }
 
@@ -504,13 +610,16 @@ void mirror_channel_init(struct mirror_channel *c)
 	list_init(&c->queue);
 	list_init(&c->sending);
 	c->fd = -1;
+	c->loop = c->home;
 	c->msg.handle = channel_look;
+	timer_init(&c->look, channel_look_here);
 	loop_deferred_init(&c->flush, channel_deferred);
 }
 
 void mirror_channel_open(struct mirror_channel *c, int fd, struct mirror_rdma_dev *dev,
 			 const struct mirror_coder *out, const struct mirror_coder *in)
 {
+	struct loop *loop;
 	bool post;
 
 	c->dev = dev;
@@ -519,21 +628,24 @@ void mirror_channel_open(struct mirror_channel *c, int fd, struct mirror_rdma_de
 	pthread_mutex_lock(&c->lock);
 	c->fd = fd;
 	post = channel_posts(c);
+	loop = c->loop;
 	pthread_mutex_unlock(&c->lock);
 	if (post)
-		loop_post(c->loop, &c->msg);
+		loop_post(loop, &c->msg);
 }
 
 void mirror_channel_close(struct mirror_channel *c)
 {
+	struct loop *loop;
 	bool post;
 
 	pthread_mutex_lock(&c->lock);
 	c->want_close = true;
 	post = channel_posts(c);
+	loop = c->loop;
 	pthread_mutex_unlock(&c->lock);
 	if (post)
-		loop_post(c->loop, &c->msg);
+		loop_post(loop, &c->msg);
 }
 
 void mirror_channel_cut(struct mirror_channel *c)

@@ -121,7 +121,8 @@ static struct mirror_link *link_new(struct link_slot *s, uint64_t id, unsigned n
 		struct mirror_channel *c = &l->end[i].channel;
 
 		l->end[i].link = l;
-		c->loop = m->loop[i % m->conf.loops];
+		c->home = m->loop[i % m->conf.loops];
+		c->never = m->conf.main;
 		c->ops = &channel_ops;
 		c->index = i;
 		c->read_until = s->dials ? 0 : ANSWERS_WAIT;

@@ -5,7 +5,8 @@
  * mirror for each other have two links. It carries frames of all LUs of that pair.
  *
  *     link      channels 0 to n - 1, n = threads, MIRROR_CHANNELS at most: all of them or none
- *     channel   a TCP connection on an event thread of its own at both ends
+ *     channel   a TCP connection, at both ends on an event thread of its own, or with who sends by
+ *               it (mirror_channel.h)
  *
  * - Both ends prove that they know the group's secret; then each frame has a code that only they
  *   can make (mirror_auth.h). Frames that are injected, changed, repeated or left out end the link.
@@ -65,7 +66,7 @@ struct mirror_links_conf {
 	const void *secret; /* MIRROR_SECRET_MIN to MIRROR_SECRET_MAX bytes; copied */
 	size_t secret_len;
 	struct loop *main;	  /* listens, and makes links */
-	struct loop *const *loop; /* event threads; channel i is on loop[i % loops]; copied */
+	struct loop *const *loop; /* event threads; loop[i % loops] is channel i's home; copied */
 	unsigned loops;		  /* 1 or more */
 	/* ns. 0: the value in parentheses. */
 	uint64_t connect_ns; /* for connection and proof (1 s) */
@@ -77,7 +78,7 @@ struct mirror_links_conf {
 /* @f and its data are valid during the call. */
 struct mirror_link_ops {
 	/* WELCOME or ACK of gateway @from, by @channel of the link that was made from here: for
-	 * mirror_owner_frame(). On that channel's loop. */
+	 * mirror_owner_frame(). On the loop where that channel is. */
 	void (*to_owner)(void *arg, unsigned from, unsigned channel, const struct mirror_frame *f);
 	/* OPEN or BATCH of gateway @from, by @channel of the link that it has made: for
 	 * mirror_peer_frame(), whose answer is mirror_links_answer(). The same. */
@@ -88,7 +89,7 @@ struct mirror_link_ops {
 	 * loop. */
 	void (*down)(void *arg, unsigned peer);
 	/* mirror_links_backlog() of @channel to @peer was beyond half of MIRROR_BACKLOG, and is
-	 * below a quarter: for owners that hold back. May be NULL. That channel's loop. */
+	 * below a quarter: for owners that hold back. May be NULL. The loop where it is. */
 	void (*room)(void *arg, unsigned peer, unsigned channel);
 };
 
@@ -99,7 +100,7 @@ struct mirror_links *mirror_links_start(const struct mirror_links_conf *conf,
 					const struct mirror_link_ops *ops, void *arg) must_check;
 /* Ends all links, without down(), and listens no more. When no operation will be called any more
  * @m is freed, and then @ended is called, later. Nobody may call a function of @m from now on. The
- * loops must run until then. Main loop. */
+ * loops must run until then; so must others that send, while loop_busy() says so. Main loop. */
 void mirror_links_stop(struct mirror_links *m, void (*ended)(void *arg), void *arg);
 /* 1 to MIRROR_CHANNELS: those of links that are made from here. Any thread. */
 unsigned mirror_links_channels(const struct mirror_links *m);

@@ -9,6 +9,7 @@
  *     mirror_shake.c     a connection proves who it is (main loop)
  *     mirror_channel.c   frames of a connection (event thread)
  *     mirror_rdma*.c     the same over RDMA; mirror_rdma_impl.h
+ *     mirror_guests.c    channels that are with who sends by them
  *     mirror_buf.c       a frame that is to be sent
  *     mirror_auth.c      proofs and codes
  *
