@@ -172,23 +172,39 @@ static int memory_begin(struct group *g, const struct group_cache *cache)
 	return 0;
 }
 
+/* A unit that is busy has a channel of its own with it, as far as there are as many (which costs a
+ * socket). Over RDMA it stays with its worker, and each costs memory. */
+#define CHANNELS_LEAST 4u
+
+/* Channels by their homes. How many. */
+static unsigned channels_of(const struct group_cache *cache, bool rdma, struct loop **home)
+{
+	const unsigned least = rdma ? 1 : CHANNELS_LEAST;
+	const unsigned n = MIN(MAX(cache->loops, least), (unsigned)MIRROR_CHANNELS);
+
+	for (unsigned i = 0; i < n; i++)
+		home[i] = cache->loop[i % cache->loops];
+	return n;
+}
+
 /* Blocks must be of one size: it is a part of what both ends have to agree in. */
 static int links_begin(struct group *g, const struct group_cache *cache)
 {
 	char name[GROUP_NAME_MAX + 16];
+	struct loop *home[MIRROR_CHANNELS];
 	struct mirror_links_conf conf = { .self = g->conf.self,
 					  .gateways = g->conf.n,
 					  .group = name,
 					  .secret = g->conf.secret,
 					  .secret_len = g->conf.secret ? strlen(g->conf.secret) : 0,
 					  .main = g->main,
-					  .loop = cache->loop,
-					  .loops = cache->loops,
+					  .loop = home,
 					  .transport = g->conf.transport };
 	struct mirror_slots slots;
 
 	if (mirror_live_slots(g->mirror.live, &slots))
 		conf.slots = &slots;
+	conf.loops = channels_of(cache, conf.slots != NULL, home);
 	snprintf(name, sizeof(name), "%s/%u", g->conf.name, cache->block);
 	for (unsigned i = 0; i < g->conf.n; i++)
 		conf.address[i] = g->conf.gateway[i].address;

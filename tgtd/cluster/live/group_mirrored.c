@@ -248,8 +248,8 @@ static int mirror_begin(struct group_lu *lu)
 
 	if (!is_mirrored(lu) || lu->mirror)
 		return 0;
-	at = (unsigned)(lu->hash % cache->loops);
-	conf.loop = cache->loop[at];
+	at = (unsigned)(lu->hash % MAX(cache->loops, mirror_links_channels(g->mirror.links)));
+	conf.loop = cache->loop[at % cache->loops];
 	conf.channel = at % mirror_links_channels(g->mirror.links);
 	conf.most = lu->blk->max_len / cache->block + 1;
 	conf.owner = (struct mirror_owner_config){ .self = g->conf.self,
