@@ -434,8 +434,10 @@ static __attribute__((noinline)) bool committed_slowly(struct blk_req *req, uint
 {
 	struct cache_mirror *m = cache_dev_of(req->blk)->mirror;
 
-	if (!(how & HOW_MIRROR))
+	if (!(how & HOW_MIRROR)) {
+		req->drv = NULL; /* no generation; another device may have left something */
 		return sync_begin(req);
+	}
 	/* The store has it first, where that is asked for, and where the mirror waits for that. */
 	if (m->ops->committed(m->arg) || (req->flags & BLK_F_FUA) ||
 	    (how & (HOW_THROUGH | HOW_STABLE))) {

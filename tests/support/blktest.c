@@ -113,6 +113,7 @@ static int wait_for(struct bt *t, struct waiting *w, bool now)
 static void begin(struct waiting *w, enum blk_op op, uint64_t off, uint64_t len, unsigned flags)
 {
 	blk_req_init(&w->req);
+	w->req.drv = w; /* what another device may have left there */
 	w->done = false;
 	w->req.done = wake;
 	w->req.op = op;
