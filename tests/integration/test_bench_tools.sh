@@ -84,6 +84,7 @@ holds load_counts_what_is_wrong "r['errors']['miscompared'] > 0 and r['verified'
 # One of four connections is lost: in the run, in the fill, with answers that never come. It ends with what the others have.
 cut() { # NAME WAY BYTES ARGS...: by a relay that resets the second connection, or falls silent there
 	local relay at
+	: >"$tmp/cutter" # else the port of the one before is read, on a busy machine
 	python3 -B tests/integration/cutter.py "$port" "$2" "$3" >"$tmp/cutter" &
 	relay=$!
 	pids="$bare $relay"
