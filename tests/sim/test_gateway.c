@@ -13,7 +13,7 @@
  * Each rule is broken once, to see that this is noticed (the list is enum gw_rule).
  *
  * TGT_GATEWAY_SEED=N runs that seed alone and prints its steps; TGT_GATEWAY_SEEDS=N sets how many
- * (10,000). TGT_GATEWAY_BROKEN=N breaks a rule in these.
+ * (10,000), TGT_GATEWAY_FROM=N where they begin. TGT_GATEWAY_BROKEN=N breaks a rule in these.
  */
 #define GW_SIMULATION
 static unsigned gw_broken;
