@@ -72,7 +72,8 @@ bool pr_made_by(const struct pr_reg *reg, const char *iqn)
 struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key,
 		      const char *maker)
 {
-	struct pr_reg *reg = pr->nregs < PR_REGISTRATIONS_MAX ? calloc(1, sizeof(*reg)) : NULL;
+	const bool room = pr->nregs < PR_REGISTRATIONS_MAX && pr->last_id < PR_ID_MAX;
+	struct pr_reg *reg = room ? calloc(1, sizeof(*reg)) : NULL;
 
 	if (!reg)
 		return NULL;

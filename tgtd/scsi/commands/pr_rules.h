@@ -40,6 +40,7 @@ enum pr_action {
 #define PR_REGISTRATIONS_MAX 4096
 #define PR_INITIATOR_MAX 1024
 #define PR_BUCKETS 32
+#define PR_ID_MAX INT64_MAX /* of registrations' numbers, which are never given twice */
 
 struct pr_reg {
 	struct list link;   /* scsi_pr.regs, newest last; or scsi_pr.gone */
@@ -102,7 +103,7 @@ struct pr_reg *pr_find(const struct scsi_pr *pr, const char *initiator, uint16_t
 /* Did the initiator device @iqn make @reg, for itself or for another one? */
 bool pr_made_by(const struct pr_reg *reg, const char *iqn);
 /* A new registration, made by the initiator device @maker (NULL: the one that it names); NULL: no
- * memory, or more than PR_REGISTRATIONS_MAX. */
+ * memory, more than PR_REGISTRATIONS_MAX, or PR_ID_MAX has been given. */
 struct pr_reg *pr_add(struct scsi_pr *pr, const char *initiator, uint16_t rtpi, uint64_t key,
 		      const char *maker);
 /* Takes @reg away, to pr->gone. @ua: told to its nexuses (0: nothing). @abort: their commands are

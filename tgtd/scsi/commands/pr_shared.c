@@ -180,7 +180,7 @@ const char *pr_decode(struct pr_shared *s, const void *bytes, size_t len)
 	holder = get_number(&r, 8);
 	last_id = get_number(&r, 8);
 	/* So that no later number is another's. */
-	pr_in_check(&r, last_id <= INT64_MAX, "the last registration's number is wrong");
+	pr_in_check(&r, last_id <= PR_ID_MAX, "the last registration's number is wrong");
 	n = (unsigned)get_number(&r, 2);
 	pr_in_check(&r, n <= PR_SHARED_REGISTRATIONS, "there are too many registrations");
 	for (unsigned i = 0; i < n && !r.why; i++)

@@ -114,6 +114,25 @@ START_TEST(it_is_read_back_as_it_was)
 }
 END_TEST
 
+/* Numbers are never given twice, so they can run out: by what another gateway wrote. What is read
+ * was readable before, and is so afterwards. */
+START_TEST(numbers_that_run_out)
+{
+	struct pr_shared s;
+
+	len = 0;
+	ck_assert_str_eq(enroll("a", 11, 1), "done");
+	put_be64(now + 15, INT64_MAX - 1);
+	ck_assert_str_eq(enroll("b", 11, 1), "done");
+	ck_assert_uint_eq(id_of("b", 11), INT64_MAX);
+	ck_assert_str_eq(enroll("c", 11, 1), "5504");
+	ck_assert_str_eq(enroll("a", 11, 2), "done"); /* another key */
+	ck_assert_str_eq(act("a", 11, PR_RESERVE, PR_WRITE_EXCLUSIVE, 2, 0), "done");
+	ck_assert_ptr_null(pr_decode(&s, now, len));
+	pr_fini(&s.pr);
+}
+END_TEST
+
 /* Every length and every byte: refused, or something that is written the same way. */
 START_TEST(what_others_wrote_is_refused_or_understood)
 {
@@ -241,5 +260,5 @@ START_TEST(long_names_have_their_share_as_well)
 END_TEST
 
 UNIT_MAIN("pr_shared", 20, it_is_read_back_as_it_was, what_others_wrote_is_refused_or_understood,
-	  what_became_of_a_registration, each_initiator_has_its_share,
+	  numbers_that_run_out, what_became_of_a_registration, each_initiator_has_its_share,
 	  long_names_have_their_share_as_well)
