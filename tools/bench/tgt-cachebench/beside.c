@@ -5,6 +5,9 @@
  * hinted at, each read is submitted, the bytes are copied to where a socket would have them, and
  * the references are put. The copies go round in a megabyte, as send buffers do; -c and -s say what
  * is in memory.
+ *
+ * A third slice copies the same bytes out of the cache's memory without asking the cache. Memory of
+ * a virtual machine may be slow by itself: that the hypervisor has not given yet, or in small pages.
  */
 #include <sched.h>
 #include <semaphore.h>
@@ -26,6 +29,8 @@
 #define ROUNDS_MAX 101
 #define BATCH_MAX BLK_HINTS
 
+#define PIECE KiB(4)
+
 enum side { SIDE_CACHE, SIDE_RAM, SIDES };
 
 static struct {
@@ -38,6 +43,8 @@ static struct {
 	size_t out_at;
 	uint64_t rng, done;
 	double ns[SIDES][2][ROUNDS_MAX]; /* [0] with the bytes, [1] without; by processor time */
+	double memory_ns[ROUNDS_MAX];	 /* the bytes without a look-up */
+	const uint8_t **piece;		 /* where the cache has each */
 	sem_t over;
 	struct loop_msg msg;
 	bool failed;
@@ -67,6 +74,26 @@ static uint64_t next_place(void)
 	b.rng ^= b.rng >> 7;
 	b.rng ^= b.rng << 17;
 	return b.rng % (b.conf->span / b.conf->size) * b.conf->size;
+}
+
+/* The bytes of a batch, from where the cache has them. */
+static bool batch_of_memory(void)
+{
+	const uint8_t **piece[BATCH_MAX];
+
+	for (unsigned i = 0; i < b.conf->depth; i++) {
+		piece[i] = b.piece + next_place() / PIECE;
+		__builtin_prefetch(piece[i]);
+	}
+	for (unsigned i = 0; i < b.conf->depth; i++)
+		__builtin_prefetch(*piece[i]);
+	for (unsigned i = 0; i < b.conf->depth; i++) {
+		for (uint32_t at = 0; at < b.conf->size; at += PIECE)
+			memcpy(b.out + b.out_at + at, *piece[i]++, MIN(PIECE, b.conf->size - at));
+		b.out_at = (b.out_at + b.conf->size) % OUT_BYTES;
+	}
+	b.done += b.conf->depth;
+	return true;
 }
 
 /* One batch, as a connection serves it. */
@@ -100,15 +127,23 @@ static uint64_t thread_ns(void)
 	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
-/* Nanoseconds of the processor for each read. */
-static double one_slice(enum side side, bool bytes)
+/* Nanoseconds of the processor for each read. NULL @blk: of memory alone. */
+static double one_slice(struct blk *blk, bool bytes)
 {
 	const uint64_t end = clock_now_ns() + SLICE_NS, start = thread_ns();
 
 	for (b.done = 0; !b.failed && clock_now_ns() < end;)
 		for (unsigned i = 0; i < 8 && !b.failed; i++)
-			b.failed = !one_batch(b.blk[side], bytes);
+			b.failed = !(blk ? one_batch(blk, bytes) : batch_of_memory());
 	return (double)(thread_ns() - start) / (double)MAX(b.done, 1ull);
+}
+
+/* Where the cache has what was just read from @at on. It stays there: nothing else comes in. */
+static void note_pieces(const struct frags *f, uint64_t at)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		for (uint32_t k = 0; k < f->v[i].len; k += PIECE, at += PIECE)
+			b.piece[at / PIECE] = f->v[i].base + k;
 }
 
 /* All of both is there, the bytes of the ram store too. */
@@ -123,6 +158,7 @@ static void fill_both(void)
 		req->op = BLK_READ;
 		b.failed = !blk_submit(b.blk[SIDE_CACHE], req) || req->status;
 		frags_zero(&req->data, 0, FILL_BYTES);
+		note_pieces(&req->data, at);
 		blk_req_release(req);
 		req->op = BLK_WRITE;
 		b.failed |= !blk_write_prepare(b.blk[SIDE_RAM], req) || req->status;
@@ -138,13 +174,15 @@ static void fill_both(void)
 static void measure_both(struct loop_msg *msg)
 {
 	fill_both();
-	for (unsigned i = 0; i < b.conf->rounds && !b.failed; i++)
+	for (unsigned i = 0; i < b.conf->rounds && !b.failed; i++) {
 		for (unsigned bytes = 0; bytes < 2; bytes++)
 			for (unsigned k = 0; k < SIDES; k++) {
 				const enum side side = (enum side)((k + i) % SIDES);
 
-				b.ns[side][!bytes][i] = one_slice(side, bytes);
+				b.ns[side][!bytes][i] = one_slice(b.blk[side], bytes);
 			}
+		b.memory_ns[i] = one_slice(NULL, true);
+	}
 	sem_post(&b.over);
 }
 
@@ -185,20 +223,23 @@ static void tell(void)
 		printf("{\"bytes\": %u, \"span\": %llu, \"depth\": %u, "
 		       "\"cache_ns\": %.1f, \"ram_ns\": %.1f, \"ratio\": %.3f, "
 		       "\"cache_ns_best\": %.1f, \"ram_ns_best\": %.1f, "
-		       "\"cache_look_ns\": %.1f, \"ram_look_ns\": %.1f}\n",
+		       "\"cache_look_ns\": %.1f, \"ram_look_ns\": %.1f, "
+		       "\"memory_ns\": %.1f}\n",
 		       b.conf->size, (unsigned long long)b.conf->span, b.conf->depth,
 		       middle(b.ns[SIDE_CACHE][0], n), middle(b.ns[SIDE_RAM][0], n),
 		       middle(ratio[0], n), least(b.ns[SIDE_CACHE][0], n),
 		       least(b.ns[SIDE_RAM][0], n), middle(b.ns[SIDE_CACHE][1], n),
-		       middle(b.ns[SIDE_RAM][1], n));
+		       middle(b.ns[SIDE_RAM][1], n), middle(b.memory_ns, n));
 		return;
 	}
 	printf("%u KiB reads over %llu MiB, %u at a time: cache %.0f ns, ram %.0f ns, "
-	       "the cache has %.2f of its speed (best: %.0f, %.0f); without the bytes %.0f and %.0f ns\n",
+	       "the cache has %.2f of its speed (best: %.0f, %.0f); without the bytes %.0f and %.0f ns, "
+	       "the bytes without the cache %.0f ns\n",
 	       b.conf->size >> 10, (unsigned long long)(b.conf->span >> 20), b.conf->depth,
 	       middle(b.ns[SIDE_CACHE][0], n), middle(b.ns[SIDE_RAM][0], n), middle(ratio[0], n),
 	       least(b.ns[SIDE_CACHE][0], n), least(b.ns[SIDE_RAM][0], n),
-	       middle(b.ns[SIDE_CACHE][1], n), middle(b.ns[SIDE_RAM][1], n));
+	       middle(b.ns[SIDE_CACHE][1], n), middle(b.ns[SIDE_RAM][1], n),
+	       middle(b.memory_ns, n));
 }
 
 static bool open_both(const struct topology *topo)
@@ -236,6 +277,7 @@ int beside_run(const struct beside_conf *conf, const struct topology *topo)
 	b.conf = conf;
 	b.rng = 88172645463325252ull;
 	b.out = calloc(1, OUT_BYTES + conf->size);
+	b.piece = calloc(conf->span / PIECE + 1, sizeof(*b.piece));
 	b.pin_holder.requests = conf->depth;
 	sem_init(&b.over, 0, 0);
 	for (unsigned i = 0; i < conf->depth; i++) {
@@ -243,7 +285,7 @@ int beside_run(const struct beside_conf *conf, const struct topology *topo)
 		b.req[i].pin_holder = &b.pin_holder;
 	}
 	loop = loop_create(&lc);
-	if (!b.out || !loop || loop_start(loop) || !open_both(topo))
+	if (!b.out || !b.piece || !loop || loop_start(loop) || !open_both(topo))
 		return 1;
 	while (memory_prepares())
 		usleep(100000);
@@ -263,6 +305,7 @@ int beside_run(const struct beside_conf *conf, const struct topology *topo)
 	loop_stop(loop);
 	loop_join(loop);
 	loop_destroy(loop);
+	free(b.piece);
 	free(b.out);
 	return b.failed;
 }
