@@ -8,6 +8,8 @@
 #   ceph_start       brings it up; sets $CEPH_CONF, $mon and $osd (process ids)
 #   osd_start        the OSD again, after it was killed
 #   osd_is_up        waits until the monitor says so
+#   osd_wake         SIGCONT for the OSD that was stopped. One that does not serve again within a
+#                    minute is described, and another takes its place: that is Ceph's matter
 #   mgr_start        a manager, without modules: it tells the monitor how full pools are
 #   ceph_kill        ends it; its files go with $ceph
 #
@@ -110,6 +112,23 @@ osd_is_up() {
 		sleep 0.2
 	done
 	return 1
+}
+
+osd_wake() {
+	local deadline=$((SECONDS + 60))
+	kill -CONT "$osd"
+	while [ $SECONDS -lt $deadline ]; do
+		timeout 10 rados -p rbd ls >/dev/null 2>&1 && return
+		sleep 0.2
+	done
+	echo "# the OSD does not go on: $(grep -s State "/proc/$osd/status" || echo gone)," \
+		"$(df -h --output=avail "$ceph" | tail -1) of disk and" \
+		"$(awk '/^MemAvailable/ { print $2 $3 }' /proc/meminfo) of memory are free"
+	tail -n 15 "$ceph/out/osd.0.log" "$ceph/out/osd.out" | cut -c 1-200 | sed 's/^/#   /'
+	kill -9 "$osd"
+	wait "$osd" 2>/dev/null
+	osd_start
+	osd_is_up
 }
 
 mgr_start() {

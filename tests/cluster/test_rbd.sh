@@ -439,8 +439,7 @@ kill -STOP "$osd"
 peer unsynced 1 time
 is "an OSD stands still: what the cache has room for is acknowledged" prints 0
 sync_fails b/08/01 "the cluster does not answer"
-kill -CONT "$osd"
-osd_is_up
+osd_wake
 dirty_ends still time
 
 echo "# a quota"
@@ -524,8 +523,7 @@ if [ "${RBD-}" != short ]; then
 	is "... within 60 s" test "$out" -lt 60
 	gone 1
 	is "a unit without the cache can be deleted" test "$rc" = 0
-	kill -CONT "$osd"
-	osd_is_up
+	osd_wake
 	answers() {
 		for _ in $(seq 100); do
 			peer check 2 fifth

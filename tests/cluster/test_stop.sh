@@ -43,6 +43,7 @@ for who in osd mon; do
 	kill -STOP "${!who}"
 	stop_all "its $who stands still"
 	kill -CONT "${!who}"
+	osd_wake
 	for g in a b c; do gw_start $g; done
 done
 is "one of them serves" await 120 some_serves a b c
