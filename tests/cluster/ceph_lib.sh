@@ -8,8 +8,9 @@
 #   ceph_start       brings it up; sets $CEPH_CONF, $mon and $osd (process ids)
 #   osd_start        the OSD again, after it was killed
 #   osd_is_up        waits until the monitor says so
-#   osd_wake         SIGCONT for the OSD that was stopped. One that does not serve again within a
-#                    minute is described, and another takes its place: that is Ceph's matter
+#   osd_wake         SIGCONT for the OSD that was stopped. One that does not serve again soon is told
+#                    to look at its placement groups anew, is described after a minute, and another
+#                    takes its place: that is Ceph's matter
 #   mgr_start        a manager, without modules: it tells the monitor how full pools are
 #   ceph_kill        ends it; its files go with $ceph
 #
@@ -115,12 +116,14 @@ osd_is_up() {
 }
 
 osd_wake() {
-	local deadline=$((SECONDS + 60))
+	local deadline=$((SECONDS + 60)) tries
 	kill -CONT "$osd"
-	while [ $SECONDS -lt $deadline ]; do
+	for ((tries = 1; SECONDS < deadline; tries++)); do
 		timeout 10 rados -p rbd ls >/dev/null 2>&1 && return
+		[ $tries != 2 ] || timeout 10 ceph osd down 0
 		sleep 0.2
 	done
+	timeout 10 ceph pg ls 2>&1 | awk '{ print "#   " $1, $11, $12 }' | head -n 10
 	echo "# the OSD does not go on: $(grep -s State "/proc/$osd/status" || echo gone)," \
 		"$(df -h --output=avail "$ceph" | tail -1) of disk and" \
 		"$(awk '/^MemAvailable/ { print $2 $3 }' /proc/meminfo) of memory are free"
