@@ -132,7 +132,7 @@ START_TEST(rules)
 	ck_assert_uint_eq(copy(), UNREACHABLE);
 	tgt_adm_ok(&t, "-m target -o update -t 2 -n RedirectAddress -v ''");
 	ck_assert_uint_eq(copy(), 0);
-	/* gone; the copy has left nothing behind that would keep it (it leaves once it is answered) */
+	/* gone; the copy has left nothing behind that would keep it (it leaves after its answer) */
 	while (tgt_adm(&t, "-m target -o delete -t 2") && --tries > 0)
 		usleep(50000);
 	ck_assert_int_gt(tries, 0);

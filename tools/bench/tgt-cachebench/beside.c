@@ -6,8 +6,9 @@
  * the references are put. The copies go round in a megabyte, as send buffers do; -c and -s say what
  * is in memory.
  *
- * A third slice copies the same bytes out of the cache's memory without asking the cache. Memory of
- * a virtual machine may be slow by itself: that the hypervisor has not given yet, or in small pages.
+ * A third slice copies the same bytes out of the cache's memory without asking the cache. Memory
+ * of a virtual machine may be slow by itself: what the hypervisor has not given yet, or in small
+ * pages.
  */
 #include <sched.h>
 #include <semaphore.h>
