@@ -31,6 +31,7 @@
 #include "cache/backend/store_id.h"
 #include "cache/backend/store_kept.h"
 #include "cache/backend/store_probe.h"
+#include "cache/backend/store_size.h"
 #include "cache/blk/dirty_record.h"
 #include "cache/blk/sync_group.h"
 #include "events/log.h"
@@ -42,6 +43,7 @@ struct aio {
 	struct aio_store store;
 	struct store_opener opener;
 	struct store_probe probe;
+	struct store_look *look;
 	char kept[STORE_KEPT_NAME]; /* "": nothing of it is kept */
 	bool device;
 	_Atomic bool no_zero; /* ZERO_RANGE or BLKZEROOUT was refused */
@@ -278,23 +280,24 @@ static int aio_space(struct blk *blk, uint64_t *left)
 	return 0;
 }
 
-static int store_size(const struct aio *a, uint64_t *bytes)
+/* What a device has stands in memory. */
+static int device_size(const struct aio *a, uint64_t *bytes)
 {
-	struct stat st;
-
-	if (a->device)
-		return ioctl(a->store.fd, BLKGETSIZE64, bytes) < 0 ? -errno : 0;
-	if (fstat(a->store.fd, &st) < 0)
-		return -errno;
-	*bytes = (uint64_t)st.st_size;
-	return 0;
+	return ioctl(a->store.fd, BLKGETSIZE64, bytes) < 0 ? -errno : 0;
 }
 
 static int aio_resize(struct blk *blk)
 {
+	struct aio *a = aio_of(blk);
 	uint64_t bytes;
-	int err = store_size(aio_of(blk), &bytes);
+	int err;
 
+	if (a->device)
+		err = device_size(a, &bytes);
+	else
+		err = store_size_ask(&a->look, a->store.fd, &bytes);
+	if (err == -ETIMEDOUT)
+		log_warn("%s: does not say how large it is: its file system hangs", blk->path);
 	if (err)
 		return err;
 	bytes = ALIGN_DOWN(bytes, (uint64_t)blk->block_size);
@@ -324,6 +327,7 @@ static void aio_close(struct blk *blk)
 	dirty_record_put(blk->record); /* as long as nobody else can open it for writing */
 	if (*a->kept)
 		store_kept_drop(KEPT_OPEN, a->kept);
+	store_size_fini(&a->look);
 	store_probe_fini(&a->probe, a->blk.store_id);
 	store_opener_del(&a->opener);
 	if (a->store.fd >= 0)
@@ -636,9 +640,14 @@ struct blk *aio_open(const struct blk_open_args *args)
 			 a->store.off_align == 4096 ? "; use 4096" : "");
 		return aio_fail(a, args, EINVAL, why);
 	}
-	err = store_size(a, &bytes);
+	if (!a->device)
+		err = fstat(a->store.fd, &st) < 0 ? -errno : 0;
+	else
+		err = device_size(a, &bytes);
 	if (err)
 		return aio_fail(a, args, -err, strerror(-err));
+	if (!a->device)
+		bytes = (uint64_t)st.st_size;
 	a->blk.size = ALIGN_DOWN(bytes, (uint64_t)a->blk.block_size);
 	if (!a->blk.size)
 		return aio_fail(a, args, EINVAL, "smaller than one block");

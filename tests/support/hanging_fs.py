@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A file system of one file, "disk", that hangs as a real one does: as long as there is a file HANGS, who writes to it is in
-the kernel, and no signal gets him out (fuse(4); linux/fuse.h).
+the kernel, and no signal gets him out (fuse(4); linux/fuse.h). As long as there is HANGS.size, so is who asks for its size.
 
     hanging_fs.py DIRECTORY MIB HANGS       mounts it, says "mounted", and serves until it is unmounted; exit status 77 when
                                             this machine does not let us mount
@@ -21,6 +21,7 @@ def attributes(node, size):
 class Fs:
     def __init__(self, fd, size, hangs):
         self.fd, self.data, self.hangs, self.kept = fd, bytearray(size), hangs, []
+        self.unsaid = []
 
     def answer(self, unique, data=b'', error=0):
         os.write(self.fd, struct.pack('<IiQ', 16 + len(data), -error, unique) + data)
@@ -33,6 +34,10 @@ class Fs:
         self.data[at:at + n] = body[40:40 + n]
         self.answer(unique, struct.pack('<II', n, 0))
 
+    def size(self, unique, node):
+        """To be asked for each time."""
+        self.answer(unique, struct.pack('<QII', 60 if node == 1 else 0, 0, 0) + self.entry(node))
+
     def one(self, request):
         _, op, unique, node = struct.unpack('<IIQQ', request[:24])
         body = request[40:]
@@ -41,11 +46,13 @@ class Fs:
         elif op in (FORGET, BATCH_FORGET, INTERRUPT):
             pass
         elif op == LOOKUP and body == b'disk\0':
-            self.answer(unique, struct.pack('<QQQQII', 2, 0, 60, 60, 0, 0) + self.entry(2))
+            self.answer(unique, struct.pack('<QQQQII', 2, 0, 60, 0, 0, 0) + self.entry(2))
         elif op == LOOKUP:
             self.answer(unique, error=ENOENT)
+        elif op == GETATTR and node == 2 and os.path.exists(self.hangs + '.size'):
+            self.unsaid.append(unique)
         elif op == GETATTR:
-            self.answer(unique, struct.pack('<QII', 60, 0, 0) + self.entry(node))
+            self.size(unique, node)
         elif op in (OPEN, OPENDIR):
             self.answer(unique, struct.pack('<QII', 0, 1, 0))  # FOPEN_DIRECT_IO
         elif op == READ:
@@ -66,6 +73,10 @@ class Fs:
                 for unique, body in self.kept:
                     self.write(unique, body)
                 self.kept = []
+            if self.unsaid and not os.path.exists(self.hangs + '.size'):
+                for unique in self.unsaid:
+                    self.size(unique, 2)
+                self.unsaid = []
             if not select.select([self.fd], [], [], 0.02)[0]:
                 continue
             try:

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A store that answers no more is asked for its size (resize=1, refresh=1), as on a file server that has gone. Who asked is
+# told; the administrator of others, who logs in, and who is on another store do not wait.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/integration/admin_lib.sh
+. tests/integration/worker_lib.sh
+may_restart=
+iqn=iqn.2026-11.org.tgtd.test:size
+fs=
+end() {
+	rm -f "$dir/hangs.size"
+	daemon_kill
+	umount "$dir/fs" 2>/dev/null
+	[ -n "$fs" ] && wait "$fs" 2>/dev/null
+	rm -rf "$dir"
+}
+trap end EXIT
+
+mkdir "$dir/fs"
+python3 -B tests/support/hanging_fs.py "$dir/fs" 16 "$dir/hangs" >"$dir/fs.out" 2>&1 &
+fs=$!
+for _ in $(seq 100); do
+	grep -q mounted "$dir/fs.out" && break
+	kill -0 $fs 2>/dev/null || break
+	sleep 0.05
+done
+if ! grep -q mounted "$dir/fs.out"; then
+	fs=
+	echo "ok hanging_size # SKIP no FUSE here"
+	finish
+fi
+
+# within MS COMMAND...: it succeeds, and took no longer
+within() {
+	local ms=$1 began took
+	shift
+	began=$(date +%s%N)
+	"$@" || return 1
+	took=$((($(date +%s%N) - began) / 1000000))
+	echo "# $took ms"
+	[ $took -lt "$ms" ]
+}
+quietly() { adm "$@"; [ "$rc" = 0 ]; }
+refuses_size() { adm --mode logicalunit --op update --tid 1 --lun 1 --params "$1=1"; [ "$rc" = 22 ]; }
+
+truncate -s 16M "$dir/disk"
+daemon_start ours
+n=0
+for disk in "$dir/fs/disk" "$dir/disk"; do
+	n=$((n + 1))
+	adm --mode target --op new --tid $n --targetname $iqn-$n
+	adm --mode target --op bind --tid $n -I ALL
+	adm --mode logicalunit --op new --tid $n --lun 1 -b "$disk"
+	is "a unit on $(basename "$(dirname "$disk")")/disk" done_silently
+done
+is "its size is looked at" quietly --mode logicalunit --op update --tid 1 --lun 1 --params resize=1
+touch "$dir/hangs.size"
+for key in resize refresh; do
+	refuses_size $key &
+	asker=$!
+	sleep 0.1
+	is "$key=1 of a store that does not answer: another unit is changed" within 2000 \
+		quietly --mode logicalunit --op update --tid 2 --lun 1 --params $key=1
+	is "... and all are shown" within 2000 quietly --mode target --op show
+	is "... and who logs in writes" within 2000 peer write "$port" $iqn-2 64 1
+	is "who asked is refused" wait $asker
+done
+is "its unit can be read" peer read "$port" $iqn-1 64
+rm "$dir/hangs.size"
+looked() { adm --mode logicalunit --op update --tid 1 --lun 1 --params resize=1; [ "$rc" = 0 ]; }
+for _ in $(seq 50); do
+	looked && break
+	sleep 0.1
+done
+is "when it answers again, its size is looked at" done_silently
+is "it ends with 0" daemon_stop
+is "no report" no_report
+finish
