@@ -41,7 +41,7 @@ struct store_opener {
 	const struct blk *blk; /* store_id and left are looked at */
 	int fd;
 	bool readonly, shared, uncached, device;
-	bool locking;	       /* store_open.c: asks for the file's lock */
+	bool locking;	       /* store_open.c: asks for the file's lock, or gives it back */
 	dev_t dev;	       /* of the device, if it is one */
 	char path[256];
 	char who[48];

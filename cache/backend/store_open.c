@@ -207,14 +207,24 @@ int store_opener_add(struct store_opener *o, int *unlocked, char *why, size_t le
 
 void store_opener_del(struct store_opener *o)
 {
+	struct store_lock *last = NULL;
+
 	pthread_mutex_lock(&lock);
+	if (o->lock && --o->lock->users == 0)
+		last = o->lock;
+	o->lock = NULL;
+	if (last) {
+		/* The file's server may be dead, here too. */
+		o->locking = true;
+		pthread_mutex_unlock(&lock);
+		unlock_file(o, last->fd);
+		free(last);
+		pthread_mutex_lock(&lock);
+		o->locking = false;
+		pthread_cond_broadcast(&locked);
+	}
 	if (o->link.next && list_linked(&o->link))
 		list_del(&o->link);
-	if (o->lock && --o->lock->users == 0) {
-		unlock_file(o, o->lock->fd);
-		free(o->lock);
-	}
-	o->lock = NULL;
 	pthread_mutex_unlock(&lock);
 }
 

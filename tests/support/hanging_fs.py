@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A file system of one file, "disk", that hangs as a real one does: as long as there is a file HANGS, who writes to it is in
-the kernel, and no signal gets him out (fuse(4); linux/fuse.h). As long as there is HANGS.size, so is who asks for its size.
+the kernel, and no signal gets him out (fuse(4); linux/fuse.h). As long as there is HANGS.size, so is who asks for its
+size; HANGS.close: who closes it.
 
     hanging_fs.py DIRECTORY MIB HANGS       mounts it, says "mounted", and serves until it is unmounted; exit status 77 when
                                             this machine does not let us mount
@@ -21,7 +22,7 @@ def attributes(node, size):
 class Fs:
     def __init__(self, fd, size, hangs):
         self.fd, self.data, self.hangs, self.kept = fd, bytearray(size), hangs, []
-        self.unsaid = []
+        self.unsaid, self.unclosed = [], []
 
     def answer(self, unique, data=b'', error=0):
         os.write(self.fd, struct.pack('<IiQ', 16 + len(data), -error, unique) + data)
@@ -62,6 +63,8 @@ class Fs:
             self.kept.append((unique, body))
         elif op == WRITE:
             self.write(unique, body)
+        elif op == FLUSH and os.path.exists(self.hangs + '.close'):
+            self.unclosed.append(unique)
         elif op in (RELEASE, FSYNC, FLUSH, READDIR, RELEASEDIR):
             self.answer(unique)
         else:
@@ -77,6 +80,10 @@ class Fs:
                 for unique in self.unsaid:
                     self.size(unique, 2)
                 self.unsaid = []
+            if self.unclosed and not os.path.exists(self.hangs + '.close'):
+                for unique in self.unclosed:
+                    self.answer(unique)
+                self.unclosed = []
             if not select.select([self.fd], [], [], 0.02)[0]:
                 continue
             try:

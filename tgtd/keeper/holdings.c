@@ -4,6 +4,7 @@
 
 #include "events/hash.h"
 #include "tgtd/keeper/holdings.h"
+#include "tgtd/keeper/let_go.h"
 
 #define CHAINS 4096u
 
@@ -83,14 +84,14 @@ int holdings_put(const char *key, int fd)
 		const uint32_t it = *holding_find(key);
 
 		if (it) {
-			kept_close(held.at[it - 1].fd);
+			hold_no_more(held.at[it - 1].fd);
 			held.at[it - 1].fd = fd;
 		} else {
 			err = holding_new(key, fd);
 		}
 	}
 	if (err)
-		kept_close(fd);
+		hold_no_more(fd);
 	return err;
 }
 
@@ -102,7 +103,7 @@ void holdings_drop(const char *key)
 		return;
 	struct holding *h = &held.at[gone - 1];
 
-	kept_close(h->fd);
+	hold_no_more(h->fd);
 	h->fd = -1;
 	*it = h->next;
 	h->next = held.free;

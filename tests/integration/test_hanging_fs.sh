@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# A store that answers no more is asked for its size (resize=1, refresh=1), as on a file server that has gone. Who asked is
-# told; the administrator of others, who logs in, and who is on another store do not wait.
+# A file server that has gone: its file is asked for its size (resize=1, refresh=1), or closed (its unit is deleted). Who asked
+# is told, or waits; the administrator of others, who logs in, and who is on another store do not.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
 . tests/integration/worker_lib.sh
-may_restart=
-iqn=iqn.2026-11.org.tgtd.test:size
+iqn=iqn.2026-11.org.tgtd.test:fs
 fs=
 end() {
-	rm -f "$dir/hangs.size"
+	rm -f "$dir"/hangs.*
 	daemon_kill
 	umount "$dir/fs" 2>/dev/null
 	[ -n "$fs" ] && wait "$fs" 2>/dev/null
@@ -28,7 +27,7 @@ for _ in $(seq 100); do
 done
 if ! grep -q mounted "$dir/fs.out"; then
 	fs=
-	echo "ok hanging_size # SKIP no FUSE here"
+	echo "ok hanging_fs # SKIP no FUSE here"
 	finish
 fi
 
@@ -46,15 +45,19 @@ quietly() { adm "$@"; [ "$rc" = 0 ]; }
 refuses_size() { adm --mode logicalunit --op update --tid 1 --lun 1 --params "$1=1"; [ "$rc" = 22 ]; }
 
 truncate -s 16M "$dir/disk"
+two_units() {
+	local disk n=0
+	for disk in fs/disk disk; do
+		n=$((n + 1))
+		adm --mode target --op new --tid $n --targetname $iqn-$n
+		adm --mode target --op bind --tid $n -I ALL
+		adm --mode logicalunit --op new --tid $n --lun 1 -b "$dir/$disk"
+		is "a unit on $disk" done_silently
+	done
+}
+
 daemon_start ours
-n=0
-for disk in "$dir/fs/disk" "$dir/disk"; do
-	n=$((n + 1))
-	adm --mode target --op new --tid $n --targetname $iqn-$n
-	adm --mode target --op bind --tid $n -I ALL
-	adm --mode logicalunit --op new --tid $n --lun 1 -b "$disk"
-	is "a unit on $(basename "$(dirname "$disk")")/disk" done_silently
-done
+two_units
 is "its size is looked at" quietly --mode logicalunit --op update --tid 1 --lun 1 --params resize=1
 touch "$dir/hangs.size"
 for key in resize refresh; do
@@ -64,7 +67,7 @@ for key in resize refresh; do
 	is "$key=1 of a store that does not answer: another unit is changed" within 2000 \
 		quietly --mode logicalunit --op update --tid 2 --lun 1 --params $key=1
 	is "... and all are shown" within 2000 quietly --mode target --op show
-	is "... and who logs in writes" within 2000 peer write "$port" $iqn-2 64 1
+	is "... and who logs in writes" within 4000 peer write "$port" $iqn-2 64 1
 	is "who asked is refused" wait $asker
 done
 is "its unit can be read" peer read "$port" $iqn-1 64
@@ -75,6 +78,36 @@ for _ in $(seq 50); do
 	sleep 0.1
 done
 is "when it answers again, its size is looked at" done_silently
+is "it ends with 0" daemon_stop
+is "no report" no_report
+is "nobody was replaced" not restarted
+
+# ---- closed
+# closes OPTIONS...: the unit of the store that hangs is deleted
+closes() {
+	rm -rf "$dir/state"
+	daemon_start ours "$@"
+	two_units
+	adm --mode target --op new --tid 3 --targetname $iqn-3
+	adm --mode target --op bind --tid 3 -I ALL
+	touch "$dir/hangs.close"
+	adm --mode logicalunit --op delete --tid 1 --lun 1 &
+	asker=$!
+	sleep 0.2
+	is "deleted while its file does not let itself be closed ($*): another unit is made" within 2000 \
+		quietly --mode logicalunit --op new --tid 3 --lun 1 -b "$dir/disk3"
+	is "... and it is written to" within 4000 peer write "$port" $iqn-3 64 3
+	is "... and deleted" within 2000 quietly --mode logicalunit --op delete --tid 3 --lun 1
+}
+truncate -s 16M "$dir/disk3"
+closes
+is "... and the keeper does not wait" not grep -q 'the keeper does not' "$dir/log"
+rm "$dir/hangs.close"
+is "when it answers again, it is deleted" wait $asker
+is "it ends with 0" daemon_stop
+closes --no-keeper
+rm "$dir/hangs.close"
+is "when it answers again, it is deleted" wait $asker
 is "it ends with 0" daemon_stop
 is "no report" no_report
 finish

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Closes what a worker had the keeper hold. A file whose server has gone does not let itself be
+ * closed, and the keeper has one thread: another process, with the same table of files, waits then.
+ */
+#ifndef TGTD_KEEPER_LET_GO_H
+#define TGTD_KEEPER_LET_GO_H
+
+/* @fd is no more open. Waits for no file. The keeper's one thread. */
+void hold_no_more(int fd);
+
+#endif
