@@ -177,6 +177,10 @@ static void read_extents(struct scsi_cmd *cmd)
 
 static void have_extents(struct scsi_cmd *cmd)
 {
+	if (cmd->heap_got == 8) { /* the store has become smaller meanwhile */
+		scsi_done_sense(cmd, SENSE_ILLEGAL_REQUEST, ASC_LBA_OUT_OF_RANGE);
+		return;
+	}
 	scsi_data_in(cmd, cmd->heap_got, get_be32(cmd->cdb + 10));
 }
 

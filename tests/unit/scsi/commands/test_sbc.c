@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* READ and WRITE families: data, ranges, residuals, segments; verify, compare, same, unmap. */
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "events/bytes.h"
 #include "tests/support/scsi_host.h"
 #include "tests/support/unit.h"
@@ -99,7 +101,9 @@ START_TEST(ranges)
 
 	open_host("8m", 512);
 	for (unsigned i = 0; i < sizeof(ops); i++) {
-		const struct { uint64_t lba; uint32_t len;
+		const struct {
+			uint64_t lba;
+			uint32_t len;
 		} bad[] = {
 			{ last, 1 },
 			{ last - 1, 2 },
@@ -397,7 +401,10 @@ START_TEST(unmap_and_status)
 	cdb[1] = 0x12;
 	put_be32(cdb + 10, 8 + 16 * 8);
 	ck_assert_uint_eq(host_in(n, 1, cdb, 16, 8 + 16 * 8), SAM_GOOD);
-	const struct { uint64_t lba; uint32_t blocks; uint8_t what;
+	const struct {
+		uint64_t lba;
+		uint32_t blocks;
+		uint8_t what;
 	} want[] = {
 		{ 0, 2, 0 }, { 2, 3, 1 }, { 5, 3, 0 },
 		{ 8, 1, 1 }, { 9, 7, 0 }, { 16, 16384 - 16, 1 },
@@ -452,6 +459,48 @@ START_TEST(capacity_and_defects)
 END_TEST
 
 /* Aborting: a write whose data never comes leaves no trace; the answer comes later, not inside. */
+static atomic_bool goes;
+static bool gone;
+
+static void hold(struct scsi_work *w)
+{
+	(void)w;
+	while (!atomic_load(&goes))
+		usleep(1000);
+}
+
+static void held(struct scsi_work *w)
+{
+	(void)w;
+	gone = true;
+}
+
+/* The store becomes smaller before a thread that may block has looked at it: no status at all would
+ * be an answer without an end for who asks block after block. */
+START_TEST(status_of_what_has_gone)
+{
+	struct scsi_work first = { .work = hold, .done = held };
+	struct host_cmd *c;
+	uint64_t size;
+
+	open_host("8m", 512);
+	first.home = h.loop;
+	first.key = (uintptr_t)h.lu;
+	scsi_helper_run(&first);
+	/* LBA 8192 of 16384 */
+	c = host_start(n, 1ull << 48, (uint8_t[16]){ 0x9e, 0x12, [8] = 0x20, [13] = 24 }, 16, true,
+		       NULL, 24);
+	ck_assert(!c->completed);
+	size = atomic_exchange(&h.blk->size, MiB(4));
+	atomic_store(&goes, true);
+	host_finish(c);
+	ck_assert_str_eq(host_result(n), "05/21/00");
+	atomic_store(&h.blk->size, size);
+	ck_assert(host_wait(&h, &gone));
+	host_close(&h);
+}
+END_TEST
+
 START_TEST(abort_write)
 {
 	uint8_t data[1024];
@@ -476,4 +525,4 @@ END_TEST
 UNIT_TABLE("sbc", 15, { write_then_read_in_all_sizes, 2 }, { many_segments, 2 }, { ranges },
 	   { transfer_length }, { residuals }, { reserved_bits }, { verify, 2 },
 	   { compare_and_write, 2 }, { orwrite, 2 }, { write_same, 2 }, { unmap_and_status },
-	   { capacity_and_defects }, { abort_write })
+	   { capacity_and_defects }, { abort_write }, { status_of_what_has_gone })
