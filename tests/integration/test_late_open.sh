@@ -54,12 +54,25 @@ is "... as JSON, too: $(late_units)" test "$(late_units)" = "1.1 3.1"
 is "... and the log says" logged 'target 1 LUN 1 is NOT READY: .*late-disk: does not answer'
 adm --mode logicalunit --op delete --tid 3 --lun 1
 is "one of them is deleted meanwhile" test "$rc" = 0
+adm --mode logicalunit --op update --tid 1 --lun 1 --params refresh=1
+is "refresh=1 of the other is refused at once" refused "invalid request"
+is "... since it is ready by itself" logged 'late-disk: it is being opened for this unit, and does not answer'
+adm --mode logicalunit --op new --tid 3 --lun 1 -b "$dir/late-other"
+is "a new unit of the deleted one's store is, too" refused "invalid request"
+is "... since that hangs still" logged 'late-other: it is being opened still for a unit that has been deleted'
+adm --mode logicalunit --op update --tid 2 --lun 1 --params path="$dir/late-other"
+is "... nor does another unit get it" refused "invalid request"
+peer read "$port" $iqn-2 64
+is "... which is served as before" test "$out" = 2
 rm "$LATE_OPEN"
 is "it is ready when its store is open" becomes $iqn-1 0
 peer read "$port" $iqn-1 64
 is "... with what was acknowledged" test "$out" = 1
 peer write "$port" $iqn-1 72 5
 is "... and takes writes" test "$?" = 0
+adm --mode logicalunit --op new --tid 3 --lun 1 -b "$dir/late-other"
+is "the deleted one's store can be had again" test "$rc" = 0
+adm --mode logicalunit --op delete --tid 3 --lun 1
 adm --mode target --op show
 not_late() { ! has "Late:"; }
 is "... and nothing is shown of it" not_late

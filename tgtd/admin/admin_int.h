@@ -294,6 +294,9 @@ void late_open(struct store_open *so, uint32_t tid, uint32_t lun, late_arrived *
 void late_rest(void);
 /* @lu is new. */
 void late_init(struct adm_lu *lu);
+/* Why @path cannot be opened now: it is being opened, for a unit that is late or has been deleted
+ * meanwhile, and who opened it once more would hang as well. NULL: it can. */
+const char *late_opens(const char *path);
 /* @lu is there, and its store is late: commands wait for it, until AWAIT_NS after late_rest(). */
 void late_await(struct adm_lu *lu);
 /* Its commands wait no more: @lu is NOT READY, and still late. */

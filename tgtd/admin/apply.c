@@ -512,6 +512,14 @@ static void lu_arrived(struct adm_lu *lu, struct blk *blk,
 	scsi_lu_set_blk(lu->scsi, blk, lu_replaced, p);
 }
 
+/* ADM_OK, or why not: somebody asks for a store that hangs, and is being opened already. */
+static enum adm_status not_twice(struct adm_call *call, const char *path)
+{
+	const char *why = path && call && !call->restored ? late_opens(path) : NULL;
+
+	return why ? admin_refuse(call, ADM_INVALID_REQUEST, "%.100s: %s", path, why) : ADM_OK;
+}
+
 /* Of what comes back from the journal nothing waits for one store. */
 static void open_for(struct opening *o)
 {
@@ -583,6 +591,8 @@ enum adm_status apply_lu_new(struct adm_call *call, struct adm_target *t,
 	if (!lu)
 		return ADM_NOMEM;
 	status = lu_parse(call, want, lu, &options, &block_size);
+	if (status == ADM_OK)
+		status = not_twice(call, lu->path);
 	if (status != ADM_OK) {
 		lu_free(lu);
 		return status;
@@ -714,9 +724,13 @@ static enum adm_status open_path(struct adm_call *call, struct adm_lu *lu, const
 	struct pending *p;
 	struct opening *o = NULL;
 	struct group_lu_view group;
+	enum adm_status twice;
 
 	if (!*path)
 		return admin_refuse(call, ADM_INVALID_REQUEST, "path is empty");
+	twice = not_twice(call, path);
+	if (twice != ADM_OK)
+		return twice;
 	if (group_get_lu(lu->scsi, &group))
 		return admin_refuse(call, ADM_INVALID_REQUEST,
 				    "a unit of a group of gateways keeps its image: delete it, and "

@@ -91,6 +91,21 @@ static struct late *late_of(const struct adm_lu *lu)
 	return NULL;
 }
 
+const char *late_opens(const char *path)
+{
+	const struct late *l;
+
+	list_for_each(l, &lates, link) {
+		if (strcmp(l->path, path) != 0)
+			continue;
+		return late_unit(l) ? "it is being opened for this unit, and does not answer: the "
+				      "unit is ready as soon as it does" :
+				      "it is being opened still for a unit that has been deleted, and "
+				      "does not answer: try again when it does";
+	}
+	return NULL;
+}
+
 void late_release(struct adm_lu *lu)
 {
 	const struct late *l = late_of(lu);
