@@ -237,6 +237,17 @@ static void go_background(struct scsi_cmd *cmd)
 	xcopy_next_chunk(bg);
 }
 
+/* A unit of the copy has a store that is expected in a moment. Its own commands wait (GATE_LATE).
+ * This one is another unit's, and would have to wait in several: it is tried again. */
+static bool store_is_late(const struct xcopy *x)
+{
+	bool late = false;
+
+	for (unsigned i = 0; i < x->ncscd; i++)
+		late |= x->use[i].itl && (atomic_load(&x->use[i].itl->gate) & GATE_LATE);
+	return late;
+}
+
 static void found(struct scsi_cmd *cmd)
 {
 	struct xcopy *x = cmd->priv;
@@ -244,10 +255,14 @@ static void found(struct scsi_cmd *cmd)
 	for (unsigned i = 0; i < x->ncscd; i++)
 		if (!x->use[i].itl && x->far_nexus[i])
 			xcopy_pin(x, i, scsi_itl_get(x->far_nexus[i], x->far_lun[i]));
-	if (x->immed)
+	if (store_is_late(x)) {
+		cmd->status = SAM_BUSY;
+		scsi_done(cmd);
+	} else if (x->immed) {
 		go_background(cmd);
-	else
+	} else {
 		xcopy_next_chunk(cmd);
+	}
 }
 
 /* ---- the parameter list ---------------------------------------------------------------------- */

@@ -511,4 +511,52 @@ START_TEST(limit)
 }
 END_TEST
 
-UNIT_MAIN("xcopy", 60, between_targets, closed_doors, background, aborting, deletion, limit)
+static void do_late(void *lu)
+{
+	scsi_lu_set_lost(lu, true);
+	scsi_lu_set_late(lu, true);
+	ck_assert_int_eq(scsi_lu_await_store(lu), 0);
+}
+
+static void do_not_late(void *lu)
+{
+	scsi_lu_set_late(lu, false);
+	scsi_lu_set_lost(lu, false);
+}
+
+static void do_release(void *lu)
+{
+	ck_assert(scsi_lu_release(lu));
+}
+
+/* A store that is expected in a moment: commands of its unit wait, and a copy is tried again. */
+START_TEST(late_store)
+{
+	const uint8_t *const other[] = { near_id[2], far_id };
+	struct scsi_lu *lu;
+
+	begin();
+	learn();
+	host_fill(n, 1, 0, 100, 'a');
+	for (unsigned i = 0; i < 2; i++) {
+		lu = i ? far.lu : scsi_lu_find(h.target, 2);
+		host_do(&h, do_late, lu);
+		for (unsigned immed = 0; immed < 2; immed++) {
+			(void)copy(near_id[1], other[i], 0, 0, 100, 1, immed);
+			ck_assert_uint_eq(n->status, SAM_BUSY);
+			(void)copy(other[i], near_id[1], 0, 0, 100, 1, immed);
+			ck_assert_uint_eq(n->status, SAM_BUSY);
+		}
+		/* it has not come in time */
+		host_do(&h, do_release, lu);
+		ck_assert_str_eq(copy(near_id[1], other[i], 0, 0, 9, 1, false), "0a/0d/02");
+		host_do(&h, do_not_late, lu);
+		host_steps(&h, 10);
+		ck_assert_str_eq(copy(near_id[1], other[i], 0, 0, 100, 1, false), "good");
+	}
+	finish();
+}
+END_TEST
+
+UNIT_MAIN("xcopy", 60, between_targets, closed_doors, background, aborting, deletion, limit,
+	  late_store)
