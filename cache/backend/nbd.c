@@ -7,16 +7,17 @@
  *  - nbd_link.c has the connection: a thread of the store's own, and how it is made anew.
  *  - FUA is the protocol's, or else a flush after the write. SYNCs are one flush at a time.
  *  - The identity is the server's address and the export's name, for a local socket the socket's
- *    inode. Two names of one server are taken for two stores: nobody can tell.
+ *    path: a server that is started again makes another inode, and its export is the same. Two
+ *    names of one server are taken for two stores: nobody can tell.
  *  - The size is asked for anew by refresh=1 alone, by another connection: the protocol does not
  *    tell of it.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include "cache/backend/backend.h"
 #include "cache/backend/nbd_link.h"
+#include "cache/backend/nbd_tls.h"
 #include "cache/backend/store_flush.h"
 #include "cache/backend/store_id.h"
 #include "cache/blk/dirty_record.h"
@@ -192,16 +193,19 @@ static const struct blk_ops nbd_ops = {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The socket of a local server, up to what follows it in the URI. False: it is no such URI. */
-static bool nbd_socket(const char *uri, char *path, size_t size)
+/* The socket of a local server. False: it is no such URI. */
+static bool nbd_socket(const char *uri, char path[PATH_MAX])
 {
-	const char *at = strstr(uri, "+unix:") ? strstr(uri, "socket=") : NULL;
-	size_t n = at ? strcspn(at + 7, "&#") : 0;
+	const size_t scheme = strcspn(uri, ":");
+	char *real;
 
-	if (!at || n >= size)
+	if (scheme < 5 || strncasecmp(uri + scheme - 5, "+unix", 5) != 0 ||
+	    !nbd_uri_parameter(uri, "socket", path))
 		return false;
-	memcpy(path, at + 7, n);
-	path[n] = '\0';
+	real = realpath(path, NULL);
+	if (real)
+		snprintf(path, PATH_MAX, "%s", real);
+	free(real);
 	return true;
 }
 
@@ -210,13 +214,12 @@ static void nbd_identity(struct nbd *n)
 	char *const id = n->blk.store_id;
 	const char *export = n->link.name ? n->link.name : "";
 	const char *uri = n->link.uri, *host = strstr(uri, "://");
-	char path[256];
-	struct stat st;
+	char path[PATH_MAX];
 
 	host = host ? host + 3 : uri;
-	if (nbd_socket(uri, path, sizeof(path)) && stat(path, &st) == 0)
-		snprintf(id, BLK_STORE_ID_MAX, "nbd:%u:%u:%llu/%016llx", major(st.st_dev),
-			 minor(st.st_dev), (unsigned long long)st.st_ino,
+	if (nbd_socket(uri, path))
+		snprintf(id, BLK_STORE_ID_MAX, "nbd:unix:%016llx/%016llx",
+			 (unsigned long long)fnv1a(FNV1A_INIT, path, strlen(path)),
 			 (unsigned long long)fnv1a(FNV1A_INIT, export, strlen(export)));
 	else
 		snprintf(id, BLK_STORE_ID_MAX, "nbd:%.*s/%016llx",
@@ -273,7 +276,7 @@ struct blk *nbd_open(const struct blk_open_args *args)
 {
 	struct nbd *n = calloc(1, sizeof(*n));
 	const char *path = args->path ? args->path : "";
-	char why[200] = "no memory";
+	char why[600] = "no memory";
 	int err;
 
 	if (!n || !(n->blk.path = strdup(path))) {
@@ -294,6 +297,8 @@ struct blk *nbd_open(const struct blk_open_args *args)
 	}
 	err = nbd_link_open(&n->link, args->node, why, sizeof(why));
 	if (err) {
+		/* Who has asked is told the beginning of it. */
+		log_warn("%s: cannot be connected to: %s", path, why);
 		nbd_free(n);
 		/* EACCES and EROFS would have the administrator's tool open a file of that name */
 		err = err == -EACCES || err == -EPERM || err == -EROFS ? -ECONNREFUSED : err;

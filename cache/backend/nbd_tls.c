@@ -15,8 +15,7 @@ static int hex(char c)
 						    -1;
 }
 
-/* The value of the parameter @name of @uri. False: it has none, or a longer one. */
-static bool uri_parameter(const char *uri, const char *name, char value[PATH_MAX])
+bool nbd_uri_parameter(const char *uri, const char *name, char value[PATH_MAX])
 {
 	const size_t n = strlen(name), rest = strcspn(uri, "?");
 	bool found = false;
@@ -69,9 +68,9 @@ int nbd_tls_check(const char *uri, char *why, size_t len)
 {
 	char value[PATH_MAX];
 
-	if (strncasecmp(uri, "nbds:", 5) != 0 || uri_parameter(uri, "tls-psk-file", value))
+	if (strncasecmp(uri, "nbds:", 5) != 0 || nbd_uri_parameter(uri, "tls-psk-file", value))
 		return 0;
-	if (uri_parameter(uri, "tls-certificates", value)) {
+	if (nbd_uri_parameter(uri, "tls-certificates", value)) {
 		if (has_authorities(value))
 			return 0;
 		snprintf(why, len, "%.100s/ca-cert.pem: %s", value, strerror(errno));
@@ -81,4 +80,19 @@ int nbd_tls_check(const char *uri, char *why, size_t len)
 		snprintf(why, len, "nbds:// needs tls-certificates= or tls-psk-file=");
 	}
 	return -ECONNREFUSED;
+}
+
+/* The library tells of none of them which it is, and the server of nothing at all. */
+const char *nbd_tls_hint(const char *uri, const char *said)
+{
+	if (strncasecmp(uri, "nbds", 4) != 0 || !said)
+		return "";
+	if (strstr(said, "certificate verification"))
+		return "the server's certificate has expired, is revoked, for another name, or not of "
+		       "an authority in ca-cert.pem: ";
+	if (strstr(said, "non-properly terminated") || strstr(said, "alert has been received") ||
+	    strstr(said, "in the pull function"))
+		return "the server has ended TLS: it may want client-cert.pem and client-key.pem, or "
+		       "another key, or not trust the one it got: ";
+	return "";
 }
