@@ -38,13 +38,14 @@ static void nbd_ask_put(struct nbd_ask *a, bool over)
 	free(a);
 }
 
+/* What a server says twice of one range it contradicts: the first word counts. */
 static int nbd_extents(void *arg, const char *context, uint64_t offset, uint32_t *entries, size_t n,
 		       int *error)
 {
 	struct nbd_ask *a = arg;
 
 	(void)offset;
-	if (*error || n < 2 || strcmp(context, NBD_CONTEXT) != 0)
+	if (*error || a->run || n < 2 || strcmp(context, NBD_CONTEXT) != 0)
 		return 0;
 	a->hole = entries[1] & LIBNBD_STATE_HOLE;
 	for (size_t i = 0; i + 1 < n && !(entries[i + 1] & LIBNBD_STATE_HOLE) == !a->hole; i += 2)

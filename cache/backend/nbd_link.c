@@ -22,7 +22,7 @@
 enum {
 	W_LINK,	  /* struct nbd_link */
 	W_STATE,  /* S_*, tries in the second byte, the server's errno above */
-	W_AT,	  /* bytes that are done: of a DISCARD or ZERO in pieces */
+	W_AT,	  /* bytes that are done, of a DISCARD or ZERO in pieces; of a READ, have come */
 	W_NUMBER, /* of the request, for nbd_link_abort() */
 };
 #define S_ANSWERED 1u
@@ -75,9 +75,39 @@ static void nbd_watch_peer(int fd)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
+struct nbd_steps {
+	unsigned n;
+	int fd; /* the connection's, ours */
+};
+
+/* Within a call of the library, which reads as long as something comes. Only the end of that ends
+ * it. */
+static int nbd_step(void *arg, const char *context, const char *text)
+{
+	struct nbd_steps *steps = arg;
+
+	(void)context, (void)text;
+	if (++steps->n > NBD_STEPS_MAX && steps->fd >= 0)
+		(void)shutdown(steps->fd, SHUT_RDWR);
+	return 0;
+}
+
+static int nbd_go_on(struct nbd_handle *h, struct nbd_steps *steps)
+{
+	int fd = nbd_aio_get_fd(h), ret;
+
+	steps->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	ret = nbd_poll(h, 200);
+	if (steps->fd >= 0)
+		close(steps->fd);
+	steps->fd = -1;
+	return ret;
+}
+
 static int nbd_connect(struct nbd_link *l)
 {
 	uint64_t until = clock_now_ns() + CONNECT_S * NSEC_PER_SEC;
+	struct nbd_steps steps = { .fd = -1 };
 	struct nbd_handle *h;
 	int err;
 
@@ -90,15 +120,24 @@ static int nbd_connect(struct nbd_link *l)
 	if (!h || nbd_set_uri_allow_local_file(h, true) < 0 ||
 	    nbd_set_uri_allow_transports(h, LIBNBD_ALLOW_TRANSPORT_TCP |
 						    LIBNBD_ALLOW_TRANSPORT_UNIX) < 0 ||
-	    nbd_add_meta_context(h, NBD_CONTEXT) < 0 || nbd_aio_connect_uri(h, l->uri) < 0)
+	    nbd_add_meta_context(h, NBD_CONTEXT) < 0 || nbd_set_debug(h, true) < 0 ||
+	    nbd_set_debug_callback(h, (nbd_debug_callback){ .callback = nbd_step,
+							    .user_data = &steps }) < 0 ||
+	    nbd_aio_connect_uri(h, l->uri) < 0)
 		err = !h ? -ENOMEM : nbd_get_errno() ? -nbd_get_errno() : -ECONNREFUSED;
 	while (!err && nbd_aio_is_connecting(h) > 0) {
 		if (atomic_load(&l->give_up) || clock_now_ns() > until) {
 			err = -ETIMEDOUT;
 			snprintf(l->why, sizeof(l->why), "the server does not answer");
-		} else if (nbd_poll(h, 200) < 0) {
+		} else if (nbd_go_on(h, &steps) < 0) {
 			err = nbd_get_errno() ? -nbd_get_errno() : -EIO;
 		}
+	}
+	if (h)
+		(void)(nbd_set_debug(h, false) + nbd_clear_debug_callback(h));
+	if (steps.n > NBD_STEPS_MAX) {
+		err = -EPROTO;
+		snprintf(l->why, sizeof(l->why), "the server talks, and does not serve");
 	}
 	if (!err && nbd_aio_is_ready(h) <= 0)
 		err = -ECONNREFUSED;
@@ -108,7 +147,8 @@ static int nbd_connect(struct nbd_link *l)
 		const char *said = nbd_get_error();
 
 		if (!*l->why)
-			snprintf(l->why, sizeof(l->why), "%s", said ? said : strerror(-err));
+			snprintf(l->why, sizeof(l->why), "%s%s", nbd_tls_hint(l->uri, said),
+				 said ? said : strerror(-err));
 		nbd_close(h);
 		return err;
 	}
@@ -141,8 +181,21 @@ static int nbd_answered(void *arg, int *error)
 {
 	struct blk_req *req = arg;
 
+	if (!*error && req->op == BLK_READ && req->drv_word[W_AT] != req->len)
+		*error = EIO; /* the library says so of no bytes that have not come */
 	req->drv_word[W_STATE] |= S_ANSWERED | (uint64_t)(unsigned)*error << 32;
 	return 1; /* libnbd is to forget it */
+}
+
+static int nbd_piece(void *arg, const void *piece, size_t n, uint64_t offset, unsigned status,
+		     int *error)
+{
+	struct blk_req *req = arg;
+
+	(void)piece, (void)offset, (void)error;
+	if (status != LIBNBD_READ_ERROR)
+		req->drv_word[W_AT] += n;
+	return 0;
 }
 
 /* Comes for every request once, answered or not. No call of libnbd is allowed here. */
@@ -179,7 +232,9 @@ static int64_t nbd_send(struct nbd_link *l, struct blk_req *req)
 
 	switch (req->op) {
 	case BLK_READ:
-		return nbd_aio_pread(l->h, data, req->len, at, done, 0);
+		return nbd_aio_pread_structured(
+			l->h, data, req->len, req->offset,
+			(nbd_chunk_callback){ .callback = nbd_piece, .user_data = req }, done, 0);
 	case BLK_WRITE:
 		return nbd_aio_pwrite(l->h, data, req->len, at, done, fua);
 	case BLK_DISCARD:
@@ -203,6 +258,8 @@ static void nbd_start(struct nbd_link *l, struct blk_req *req)
 	list_add_tail(&l->flying, &req->link);
 	l->nflying++;
 	req->drv_word[W_STATE] = (uint64_t)(nbd_tries(req) + 1) << 8;
+	if (req->op == BLK_READ)
+		req->drv_word[W_AT] = 0;
 	if (!nbd_bounce(req)) {
 		req->drv_word[W_STATE] |= S_ANSWERED | (uint64_t)ENOMEM << 32;
 		nbd_retired(req);
@@ -262,6 +319,8 @@ static void nbd_over(struct nbd_link *l, struct blk_req *req)
 	const bool gone = !(state & S_ANSWERED) || error == ENOTCONN || error == ESHUTDOWN;
 
 	list_del(&req->link);
+	if (!gone)
+		l->lost_ns = 0;
 	if ((state & S_REFUSED) && l->h && nbd_aio_is_ready(l->h) > 0) {
 		nbd_finish(l, req, -EIO); /* it is wrong in itself */
 	} else if (gone && nbd_tries(req) < TRIES_MAX) {
@@ -297,10 +356,17 @@ static void nbd_hang_up(struct nbd_link *l)
 	l->h = NULL;
 }
 
-static void nbd_lost(struct nbd_link *l)
+static uint64_t nbd_pause_ns(const struct nbd_link *l)
 {
+	return MIN(1u << MIN(l->attempts, 8u), RETRY_MAX_S) * NSEC_PER_SEC;
+}
+
+/* @why NULL: the library knows. */
+static void nbd_lost(struct nbd_link *l, const char *why)
+{
+	const uint64_t now = clock_now_ns();
 	struct list later;
-	const char *said = nbd_get_error();
+	const char *said = why ? why : nbd_get_error();
 
 	log_warn("%s: the connection is lost (%s)", l->uri,
 		 said ? said : "the server has ended it");
@@ -310,13 +376,20 @@ static void nbd_lost(struct nbd_link *l)
 	while (!list_empty(&l->over))
 		nbd_over(l, list_first(&l->over, struct blk_req, link));
 	list_splice_tail(&l->waiting, &later); /* who was with the server is first */
-	l->lost_ns = clock_now_ns();
-	l->next_ns = 0;
-	l->attempts = 0;
+	if (now - l->made_ns > RETRY_MAX_S * NSEC_PER_SEC) {
+		l->lost_ns = now;
+		l->attempts = 0;
+		l->next_ns = 0;
+	} else { /* it would be made and lost for ever, as often as the server likes */
+		l->lost_ns = l->lost_ns ? l->lost_ns : now;
+		l->attempts++;
+		l->next_ns = now + nbd_pause_ns(l);
+	}
 	if (l->unsynced || l->in_flush)
 		l->lost(l);
 	l->unsynced = l->in_flush = false;
-	nbd_connect_again(l);
+	if (!l->next_ns)
+		nbd_connect_again(l);
 	loop_timer_arm(l->loop, &l->tick, NSEC_PER_SEC);
 }
 
@@ -326,12 +399,17 @@ void nbd_link_settle(struct nbd_link *l)
 	for (;;) {
 		while (!list_empty(&l->over)) {
 			l->heard_ns = clock_now_ns();
+			l->reads = 0;
 			nbd_over(l, list_first(&l->over, struct blk_req, link));
 		}
 		if (!l->h)
 			return;
 		if (nbd_aio_is_dead(l->h) > 0 || nbd_aio_is_closed(l->h) > 0) {
-			nbd_lost(l);
+			nbd_lost(l, NULL);
+			return;
+		}
+		if (l->reads > NBD_READS_MAX) {
+			nbd_lost(l, "the server talks, and answers nothing");
 			return;
 		}
 		if (l->renew && !l->nflying) {
@@ -361,10 +439,12 @@ static void nbd_ready(struct loop_fd *fd, uint32_t events)
 	const unsigned wants = nbd_aio_get_direction(l->h);
 
 	/* An error is found by reading, or else by writing. */
-	if ((wants & LIBNBD_AIO_DIRECTION_READ) && (events & ~(uint32_t)EPOLLOUT))
+	if ((wants & LIBNBD_AIO_DIRECTION_READ) && (events & ~(uint32_t)EPOLLOUT)) {
+		l->reads++;
 		(void)nbd_aio_notify_read(l->h);
-	else if ((wants & LIBNBD_AIO_DIRECTION_WRITE) && (events & ~(uint32_t)EPOLLIN))
+	} else if ((wants & LIBNBD_AIO_DIRECTION_WRITE) && (events & ~(uint32_t)EPOLLIN)) {
 		(void)nbd_aio_notify_write(l->h);
+	}
 	nbd_link_settle(l);
 }
 
@@ -457,6 +537,8 @@ static bool nbd_same_export(struct nbd_link *l)
 
 static void nbd_adopt(struct nbd_link *l)
 {
+	int err;
+
 	if (l->h) { /* a renewal: nothing flies; what the old server has is stable, or is not */
 		(void)nbd_aio_disconnect(l->h, 0);
 		nbd_hang_up(l);
@@ -467,10 +549,11 @@ static void nbd_adopt(struct nbd_link *l)
 	l->h = l->fresh;
 	l->fresh = NULL;
 	l->renew = false;
-	l->lost_ns = 0;
-	l->heard_ns = clock_now_ns();
-	if (nbd_watch(l)) {
-		nbd_lost(l);
+	l->made_ns = l->heard_ns = clock_now_ns();
+	l->reads = 0;
+	err = nbd_watch(l);
+	if (err) {
+		nbd_lost(l, strerror(-err));
 		return;
 	}
 	atomic_store(&l->size, l->fresh_export.size);
@@ -503,7 +586,7 @@ static void nbd_connected(struct offload_job *job)
 	}
 	if (!l->attempts++)
 		log_warn("%s: cannot be connected to: %s", l->uri, l->why);
-	l->next_ns = clock_now_ns() + MIN(1u << MIN(l->attempts, 8u), RETRY_MAX_S) * NSEC_PER_SEC;
+	l->next_ns = clock_now_ns() + nbd_pause_ns(l);
 	if (l->renew) {
 		l->renew = false; /* the old connection goes on */
 		nbd_link_settle(l);
@@ -516,8 +599,7 @@ static void nbd_tick(struct timer *t)
 	const uint64_t now = clock_now_ns();
 
 	if (l->h && l->nflying && now - l->heard_ns > NBD_STALL_S * NSEC_PER_SEC) {
-		log_warn("%s: no answer for %u s", l->uri, NBD_STALL_S);
-		nbd_lost(l);
+		nbd_lost(l, "no answer for 30 s");
 		return;
 	}
 	if (nbd_hopeless(l))

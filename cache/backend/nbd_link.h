@@ -7,7 +7,11 @@
  * server has not answered for NBD_STALL_S, what it had is asked for again on the next connection.
  * A helper thread makes that, since names are looked up and certificates are read. Requests wait
  * for it NBD_WAIT_S, from the loss on; then they fail, and later ones fail at once, until there is
- * a connection again.
+ * a connection again. One that did not last is made again after a pause, as one that was not made.
+ *
+ * What a server says is foreign: it may talk for ever, and end nothing. Before it serves, the
+ * library reads as long as something comes, and keeps some of it. So its steps are counted. Later
+ * it is counted how often the server says something without an answer.
  *
  * Who made the connection anew cannot know whether the server is the same process. So the loss
  * counts as a failed SYNC if anything was written since the last good one: ->lost() says so before
@@ -22,6 +26,8 @@
 #define NBD_FLYING 128u
 #define NBD_STALL_S 30u
 #define NBD_WAIT_S 20u
+#define NBD_STEPS_MAX 4096u /* of the library, until a server serves: some 60 do */
+#define NBD_READS_MAX (1u << 18) /* times that it says something, and answers nothing */
 #define NBD_PIECE_MAX GiB(1) /* of a DISCARD or ZERO: lengths have 32 bits */
 #define NBD_CONTEXT "base:allocation"
 
@@ -49,10 +55,12 @@ struct nbd_link {
 	struct timer tick; /* once a second while anything waits or flies, or @h is NULL */
 	struct list waiting, flying, over; /* blk_req.link */
 	unsigned nflying;
-	uint64_t lost_ns;  /* not connected since */
+	uint64_t lost_ns;  /* not connected to a server that answers since; 0: it does */
 	uint64_t heard_ns; /* the server has said something, or had nothing to say */
 	uint64_t next_ns;  /* not before that another attempt */
+	uint64_t made_ns;  /* connected since */
 	unsigned attempts;
+	unsigned reads; /* since the last answer */
 	bool unsynced, in_flush; /* written since a SYNC; since the one that is under way */
 	bool connecting, closing, renew;
 	_Atomic bool give_up; /* the helper thread's: whatever it waits for */
@@ -61,7 +69,7 @@ struct nbd_link {
 	struct nbd_handle *fresh;
 	struct nbd_export fresh_export;
 	int err;
-	char why[160];
+	char why[512];
 	_Atomic uint64_t size; /* as the newest connection says */
 	_Atomic uint32_t made; /* how many connections there were */
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An NBD server that misbehaves: bad_nbd.py SOCKET HOW
+"""An NBD server that misbehaves: bad_nbd.py SOCKET|PORT HOW
 
 Serves 64 MiB of zeros by the fixed newstyle handshake and simple replies, but for HOW:
 empty, huge, odd      the size: 0, 2^63 - 1, 1000 bytes
@@ -8,6 +8,12 @@ garbage               answers every request with bytes that mean nothing
 stranger              answers with a cookie that nobody asked by
 short                 ends the connection amid the data of a READ
 errors                answers every request with an error, one after the other
+silent                answers no request
+closes, always        ends connections as soon as they are made: but for the first, all
+talks                 names contexts, and never comes to an end of that
+chunks                answers requests by structured replies that never end
+nothing               answers READ by a structured reply that has no data
+twice                 says of a range that it has data, and then that it has none
 """
 import os
 import socket
@@ -17,7 +23,8 @@ import sys
 path, how = sys.argv[1], sys.argv[2]
 size = {'empty': 0, 'huge': (1 << 63) - 1, 'odd': 1000}.get(how, 64 << 20)
 FLAGS = 1 | 4 | 8 | 32  # has flags, FLUSH, FUA, TRIM
-errors = 0
+structured = how in ('talks', 'chunks', 'nothing', 'twice')
+errors = connections = 0
 
 
 def get(c, n):
@@ -34,8 +41,13 @@ def option_reply(c, option, kind, data=b''):
     c.sendall(struct.pack('>QIII', 0x3e889045565a9, option, kind, len(data)) + data)
 
 
+def chunk(cookie, flags, kind, data=b''):
+    return struct.pack('>IHHQI', 0x668e33ef, flags, kind, cookie, len(data)) + data
+
+
 def serve(c):
-    global errors
+    global errors, connections
+    connections += 1
     c.sendall(b'NBDMAGICIHAVEOPT' + struct.pack('>H', 1 | 2))
     get(c, 4)
     while True:
@@ -48,20 +60,47 @@ def serve(c):
             option_reply(c, option, 1)
             if option == 7:
                 break
+        elif option == 8 and structured:
+            option_reply(c, option, 1)
+        elif option == 10 and structured:  # SET_META_CONTEXT
+            while how == 'talks':
+                c.sendall((struct.pack('>QIII', 0x3e889045565a9, option, 4, 4 + 15) +
+                           struct.pack('>I', 1) + b'base:allocation') * (1 << 17))
+            option_reply(c, option, 4, struct.pack('>I', 1) + b'base:allocation')
+            option_reply(c, option, 1)
         elif option == 2:
             option_reply(c, option, 1)
             return
         else:
             option_reply(c, option, 0x80000001)
             assert data is not None
+    if how == 'always' or how == 'closes' and connections > 1:
+        return
     while True:
-        _, _, kind, cookie, _, n = struct.unpack('>IHHQQI', get(c, 28))
+        _, _, kind, cookie, at, n = struct.unpack('>IHHQQI', get(c, 28))
         if kind == 1:
             get(c, n)
         if kind == 2:
             return
         if how == 'garbage':
             c.sendall(os.urandom(64))
+            continue
+        if how == 'silent':
+            continue
+        if how == 'chunks':  # NBD_REPLY_TYPE_NONE is the last one; BLOCK_STATUS, or a hole, is not
+            one = chunk(cookie, 0, 5, struct.pack('>III', 1, 4096, 0)) if kind == 7 else \
+                chunk(cookie, 0, 32769, struct.pack('>IH', 5, 0))
+            while True:
+                c.sendall(one * (1 << 17))
+        if how == 'nothing' and kind == 0:
+            c.sendall(chunk(cookie, 1, 0))
+            continue
+        if how == 'twice' and kind == 7:
+            c.sendall(chunk(cookie, 0, 5, struct.pack('>III', 1, n // 2, 0)) +
+                      chunk(cookie, 1, 5, struct.pack('>III', 1, n // 2, 3)))
+            continue
+        if how == 'twice' and kind == 0:
+            c.sendall(chunk(cookie, 1, 1, struct.pack('>Q', at) + bytes(n)))
             continue
         if how == 'stranger':
             cookie += 1
@@ -76,8 +115,9 @@ def serve(c):
                 return
 
 
-s = socket.socket(socket.AF_UNIX)
-s.bind(path)
+s = socket.socket(socket.AF_INET if path.isdigit() else socket.AF_UNIX)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(('127.0.0.1', int(path)) if path.isdigit() else path)
 s.listen(8)
 while True:
     conn = s.accept()[0]

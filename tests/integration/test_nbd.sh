@@ -341,16 +341,19 @@ fi
 echo "# TLS by certificates"
 ca() { # NAME: an authority in $dir/NAME
 	mkdir -p "$dir/$1"
-	printf 'cn = "authority %s"\nca\ncert_signing_key\nexpiration_days = 2\n' "$1" >"$dir/ca.in"
+	printf 'cn = "authority %s"\nca\ncert_signing_key\ncrl_signing_key\nexpiration_days = 2\n' "$1" >"$dir/ca.in"
 	certtool -p --ecc --outfile "$dir/$1/ca-key.pem" &&
 		certtool -s --load-privkey "$dir/$1/ca-key.pem" --template "$dir/ca.in" \
 			--outfile "$dir/$1/ca-cert.pem"
 }
-certificate() { # CA DIR server|client LINE: what it says who that is
+certificate() { # CA DIR server|client LINE [LINE...]: what it says who that is, and until when
 	mkdir -p "$dir/$2"
 	cp "$dir/$1/ca-cert.pem" "$dir/$2/"
-	printf 'cn = "%s"\n%s\ntls_www_%s\nsigning_key\nexpiration_days = 2\n' "$3" "$4" "$3" \
-		>"$dir/cert.in"
+	{
+		printf 'cn = "%s"\ntls_www_%s\nsigning_key\n' "$3" "$3"
+		printf '%s\n' "${@:4}"
+		[ $# -gt 4 ] || echo 'expiration_days = 2'
+	} >"$dir/cert.in"
 	certtool -p --ecc --outfile "$dir/$2/$3-key.pem" &&
 		certtool -c --load-privkey "$dir/$2/$3-key.pem" --template "$dir/cert.in" \
 			--load-ca-certificate "$dir/$1/ca-cert.pem" --load-ca-privkey "$dir/$1/ca-key.pem" \
@@ -368,7 +371,7 @@ serves_by() { # SEED: the unit is LUN 1, and goes
 	return $rc
 }
 refused_since() { # WORDS: ... with that reason
-	out=$(grep "new refused.*nbds://127.0.0.1:$tcp/" "$dir/log" | tail -1)
+	out=$(grep "nbds://127.0.0.1:$tcp/.*: cannot be connected to: " "$dir/log" | tail -1)
 	has "$1"
 }
 certified() { # COMMAND...: nbdkit, with certificates
@@ -383,7 +386,18 @@ else
 		ca ours && ca others &&
 			certificate ours server server 'ip_address = "127.0.0.1"' &&
 			certificate ours elsewhere server 'ip_address = "192.0.2.1"' &&
-			certificate ours client client 'dns_name = "tgtd"'
+			certificate ours client client 'dns_name = "tgtd"' &&
+			certificate ours expired server 'ip_address = "127.0.0.1"' \
+				'activation_date = "2020-01-01"' 'expiration_date = "2021-01-01"' &&
+			mkdir "$dir/revoked" "$dir/mixed" && cp "$dir/ours/ca-cert.pem" "$dir/revoked" &&
+			printf 'crl_next_update = 30\ncrl_number = 1\n' >"$dir/crl.in" &&
+			certtool --generate-crl --template "$dir/crl.in" \
+				--load-ca-privkey "$dir/ours/ca-key.pem" \
+				--load-ca-certificate "$dir/ours/ca-cert.pem" \
+				--load-certificate "$dir/server/server-cert.pem" \
+				--outfile "$dir/revoked/ca-crl.pem" &&
+			cp "$dir/client/"* "$dir/mixed" &&
+			cp "$dir/server/server-key.pem" "$dir/mixed/client-key.pem"
 	} >"$dir/certtool.log" 2>&1
 	is "certificates are made" test $? = 0
 	certified --tls-certificates="$dir/server"
@@ -393,6 +407,13 @@ else
 	by others
 	is "another authority: refused" refused "invalid request"
 	is "... with a reason" refused_since "Error in the certificate verification"
+	is "... that says what it may be" refused_since "expired, is revoked, for another name, or not of an authority"
+	by revoked
+	is "one that is revoked (ca-crl.pem): refused" refused "invalid request"
+	is "... with a reason" refused_since "expired, is revoked, for another name"
+	by mixed
+	is "a certificate of ours with another key: refused" refused "invalid request"
+	is "... with the whole reason" refused_since "/mixed/client-key.pem: "
 	by nothing
 	is "no authority: refused" refused "invalid request"
 	is "... with a reason" refused_since "$dir/nothing/ca-cert.pem: No such file"
@@ -407,6 +428,10 @@ else
 	by ours
 	is "a certificate of another address: refused" refused "invalid request"
 	is "... with a reason" refused_since "Error in the certificate verification"
+	certified --tls-certificates="$dir/expired"
+	by ours
+	is "a certificate that has expired: refused" refused "invalid request"
+	is "... with a reason" refused_since "expired, is revoked, for another name"
 	for how in nbdkit qemu-nbd; do
 		if [ $how = nbdkit ]; then
 			certified --tls-certificates="$dir/server" --tls-verify-peer
@@ -417,6 +442,7 @@ else
 		fi
 		by ours
 		is "$how asks for ours: without one it refuses" refused "invalid request"
+		is "... with a reason" refused_since "it may want client-cert.pem and client-key.pem"
 		by client
 		is "... with it there is a unit" done_silently
 		is "... which is served" serves_by eighth
