@@ -2,7 +2,8 @@
 /*
  * A mirrored LU on several threads: three read and write through the cache, one of them is the
  * LU's own, a fourth is the peer. Their links end now and then. What each has been told must be in
- * the store or with the peer in the end. For ThreadSanitizer above all.
+ * the store or with the peer in the end. For ThreadSanitizer above all. And who sends for others
+ * does so for a while only.
  */
 #include <semaphore.h>
 #include <stdio.h>
@@ -19,11 +20,15 @@
 
 #define BLOCK KiB(4)
 #define THREADS 3
-#define EACH 48u /* blocks */
+#define ANSWERED 1 /* answers come on that thread, which is not the LU's */
+#define EACH 48u   /* blocks */
 #define SLOTS 8
+#define FED_SLOTS EACH /* each has its block */
 #define PAGES 512
 #define LU 7
 #define COMMANDS 5000u /* of a thread */
+#define FED 3000u	/* of each, where there is always more to be sent */
+#define AT_ONCE 96u	/* frames, and the loop is to go on */
 
 struct agent;
 struct slot {
@@ -39,7 +44,7 @@ struct agent {
 	uint64_t rng, serial, floor[EACH];
 	unsigned left, running;
 	bool taken[EACH];
-	struct slot slot[SLOTS];
+	struct slot slot[FED_SLOTS];
 };
 
 struct packet {
@@ -70,6 +75,10 @@ static struct {
 	sem_t over;
 	_Atomic uint64_t acks, batches, cuts;
 	_Atomic uint64_t direct; /* batches that a thread has sent which is not the LU's */
+	/* Who sends waits until another thread has written. */
+	bool feeds;
+	_Atomic uint64_t written[THREADS];
+	_Atomic unsigned most; /* frames of an iteration of a loop */
 } g;
 
 /* ---- the wire -------------------------------------------------------------------------------- */
@@ -112,6 +121,38 @@ static void *ops_begin(void *arg, unsigned peer, unsigned channel, struct mirror
 	return p;
 }
 
+static uint64_t written_by_others(void)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < THREADS; i++)
+		if (g.agent[i].loop != loop_current())
+			n += atomic_load(&g.written[i]);
+	return n;
+}
+
+static void another_writes(void)
+{
+	const uint64_t till = clock_now_ns() + 5 * NSEC_PER_MSEC, n = written_by_others();
+
+	while (written_by_others() == n && clock_now_ns() < till)
+		usleep(50);
+}
+
+static void counts_frame(void)
+{
+	static __thread uint64_t iteration;
+	static __thread unsigned n;
+	struct loop_stats is;
+
+	loop_get_stats(loop_current(), &is);
+	n = is.iterations == iteration ? n + 1 : 1;
+	iteration = is.iterations;
+	for (unsigned most = atomic_load(&g.most);
+	     n > most && !atomic_compare_exchange_weak(&g.most, &most, n);)
+		;
+}
+
 static void ops_send(void *arg, void *out, struct mirror_frame *f)
 {
 	struct packet *p = out;
@@ -125,6 +166,9 @@ static void ops_send(void *arg, void *out, struct mirror_frame *f)
 	atomic_fetch_add(&g.batches, 1);
 	atomic_fetch_add(&g.direct, loop_current() != g.agent[0].loop);
 	loop_post(g.peers, &p->msg);
+	counts_frame();
+	if (g.feeds && loop_current() != g.agent[ANSWERED].loop)
+		another_writes();
 }
 
 static void peer_sends(struct mirrorpeer *peer, unsigned to, unsigned channel,
@@ -136,8 +180,7 @@ static void peer_sends(struct mirrorpeer *peer, unsigned to, unsigned channel,
 	p->channel = channel;
 	p->len = mirror_encode(f, p->bytes);
 	p->msg.handle = to_owner;
-	/* Answers come on another thread than the LU's. */
-	loop_post(g.agent[1].loop, &p->msg);
+	loop_post(g.agent[ANSWERED].loop, &p->msg);
 }
 
 static void object_is_set(struct timer *t)
@@ -237,6 +280,7 @@ static void granted(struct slot *s)
 	frags_copy_in(&s->req.data, 0, bytes, s->req.len);
 	if (blk_submit(g.blk, &s->req))
 		ends(s);
+	atomic_fetch_add(&g.written[s->agent - g.agent], 1);
 }
 
 static void done(struct blk_req *req)
@@ -253,13 +297,18 @@ static void slot_begins(struct slot *s)
 {
 	struct agent *a = s->agent;
 	const uint64_t mine = (uint64_t)(a - g.agent) * EACH;
-	const unsigned dice = (unsigned)(bt_random(&a->rng) % 100);
+	/* (Fed: a write, no FUA, no cut.) */
+	const unsigned dice = g.feeds ? 10 : (unsigned)(bt_random(&a->rng) % 100);
 	bool all_free = true;
 
 	s->n = 1 + bt_random(&a->rng) % 4;
 	s->write = dice < 50;
 	s->block = s->write ? mine + bt_random(&a->rng) % (EACH - s->n) :
 			      bt_random(&a->rng) % (THREADS * EACH - s->n);
+	if (g.feeds) {
+		s->n = 1;
+		s->block = mine + (uint64_t)(s - a->slot);
+	}
 	for (uint64_t i = 0; s->write && i < s->n; i++)
 		all_free &= !a->taken[s->block + i - mine];
 	s->write &= all_free;
@@ -300,8 +349,8 @@ static void agent_begins(struct loop_msg *msg)
 {
 	struct agent *a = container_of(msg, struct agent, msg);
 
-	a->running = SLOTS;
-	for (unsigned i = 0; i < SLOTS; i++) {
+	a->running = g.feeds ? FED_SLOTS : SLOTS;
+	for (unsigned i = 0; i < a->running; i++) {
 		a->slot[i].agent = a;
 		a->slot[i].next.handle = slot_next;
 		loop_post(a->loop, &a->slot[i].next);
@@ -344,7 +393,7 @@ static void takeover_is_judged(void)
 		ck_assert_uint_ge(block_says(view + b * BLOCK), g.agent[b / EACH].floor[b % EACH]);
 }
 
-START_TEST(test_threads)
+static void world_runs(unsigned commands, uint32_t blocks)
 {
 	const struct mirror_peer_config config = { .self = 1, .lus = 4, .pages = PAGES };
 	struct cache_conf conf = { .topo = &g.topo };
@@ -367,14 +416,14 @@ START_TEST(test_threads)
 	for (unsigned i = 0; i < THREADS; i++) {
 		g.agent[i].loop = thread_new("agent");
 		g.agent[i].rng = 88172645463325252ull * (i + 1) + 1;
-		g.agent[i].left = COMMANDS;
+		g.agent[i].left = commands;
 		g.agent[i].msg.handle = agent_begins;
 	}
 	ck_assert_int_eq(mirror_lu_begin(
 				 &(struct mirror_lu_conf){
 					 .owner = { .gateways = 2,
 						    .lu = LU,
-						    .blocks = 64,
+						    .blocks = blocks,
 						    .mirrored = true,
 						    .dismiss_ns = 20 * NSEC_PER_SEC },
 					 .blk = g.blk,
@@ -401,6 +450,11 @@ START_TEST(test_threads)
 	blk_close(g.blk);
 	cache_destroy(g.cache);
 	mirrorpeer_end(&g.peer);
+}
+
+START_TEST(test_threads)
+{
+	world_runs(COMMANDS, 64);
 	printf("# %llu batches, %llu by who has written, %llu answers, %llu cuts\n",
 	       (unsigned long long)atomic_load(&g.batches),
 	       (unsigned long long)atomic_load(&g.direct),
@@ -411,4 +465,16 @@ START_TEST(test_threads)
 }
 END_TEST
 
-UNIT_MAIN("mirror with threads", 240, test_threads)
+/* There is always more to be sent, and no loop is held by that. */
+START_TEST(test_turn_is_given)
+{
+	g.feeds = true;
+	world_runs(FED, 1024);
+	printf("# %llu batches, at most %u at once\n",
+	       (unsigned long long)atomic_load(&g.batches), atomic_load(&g.most));
+	ck_assert_uint_gt(atomic_load(&g.batches), 2 * AT_ONCE);
+	ck_assert_uint_le(atomic_load(&g.most), AT_ONCE);
+}
+END_TEST
+
+UNIT_MAIN("mirror with threads", 240, test_threads, test_turn_is_given)

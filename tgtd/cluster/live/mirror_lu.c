@@ -48,7 +48,7 @@ enum {
 	TURN_POSTED = 1 << 3,	/* by a message */
 	TURN_OVER = 1 << 4,	/* it is stopped */
 };
-#define TURNS 4 /* that a loop takes for others, one behind the other */
+#define STEPS 8 /* of a turn: then the loop's other work goes on */
 
 struct mirror_lu {
 	struct mirror_lu_conf conf;
@@ -200,16 +200,15 @@ static bool out_next(struct mirror_lu *lu, struct lu_out *out)
 	return is;
 }
 
-static bool outs_go(struct mirror_lu *lu)
+/* @n of them: what comes meanwhile is for the next step. */
+static void outs_go(struct mirror_lu *lu, unsigned n)
 {
 	struct lu_out out;
-	bool any = false;
 
-	while (out_next(lu, &out)) {
+	for (; n && out_next(lu, &out); n--) {
 		uint8_t *data = NULL;
 		void *to = lu->ops->begin(lu->arg, out.peer, out.channel, &out.frame, &data);
 
-		any = true;
 		if (!to)
 			continue;
 		/* What has an entry is in the cache. If it were not, then nothing would be sent: no
@@ -223,7 +222,6 @@ static bool outs_go(struct mirror_lu *lu)
 		}
 		lu->ops->send(lu->arg, to, &out.frame);
 	}
-	return any;
 }
 
 static bool notes_take(struct mirror_lu *lu, struct lu_notes **taken)
@@ -289,33 +287,31 @@ static bool turn_give(struct mirror_lu *lu)
 static bool turn_step(struct mirror_lu *lu)
 {
 	struct lu_notes *n = NULL;
-	bool sent;
 
 	leaf_lock(&lu->lock);
 	mirror_owner_push(lu->rules, lu->conf.channel, now_ns());
 	if (lu->lost)
 		mirror_owner_down(lu->rules, lu->lost - 1, now_ns());
 	lu->lost = 0;
+	const unsigned outs = lu->outs;
 	const bool noted = notes_take(lu, &n);
 	leaf_unlock(&lu->lock);
-	sent = outs_go(lu);
+	outs_go(lu, outs);
 	if (noted)
 		notes_do(lu, n);
-	return sent || noted;
+	return outs || noted;
 }
 
-/* It is this loop's. */
+/* It is this loop's. There may be more for as long as others write; the rest is the LU's loop's,
+ * which does it between what else it has. */
 static void turn_run(struct mirror_lu *lu)
 {
-	unsigned turns = 0;
-	bool given;
+	bool given = false;
 
-	do {
-		while (!atomic_load(&lu->stopped) && turn_step(lu))
-			;
-		given = turn_give(lu);
-	} while (!given && ++turns < TURNS);
-	if (!given) /* this loop has work of its own: the turn is another one's */
+	for (unsigned i = 0; i < STEPS && !given; i++)
+		if (atomic_load(&lu->stopped) || !turn_step(lu))
+			given = turn_give(lu);
+	if (!given)
 		loop_post(lu->conf.loop, &lu->more);
 }
 

@@ -13,7 +13,8 @@
  *
  * One loop has the turn at a time. A loop on which a write was committed, or an answer has come,
  * takes it at the end of its iteration, for all that was noted till then, by whatever thread. If
- * another one has it, that one looks again. All else is done on the LU's own loop.
+ * another one has it, that one looks again. It does so a few times; then the turn, like all else,
+ * is for the LU's own loop. So no loop is held for as long as others write.
  *
  * A frame's data are those of the moment when it is sent, maybe newer than its generation. Sector
  * by sector that is what a later write has put there, which nobody has been told of.
