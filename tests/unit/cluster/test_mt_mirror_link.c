@@ -2,7 +2,8 @@
 /*
  * Links between gateways, on threads: frames of any thread arrive whole and in order; strangers,
  * wrong secrets, changed, repeated and cut frames end what they came by, and nothing else; who does
- * not read costs MIRROR_BACKLOG; both orders of an end; channels move to who alone sends by them.
+ * not read costs MIRROR_BACKLOG; both orders of an end; channels move to who alone sends by them,
+ * whatever is cut meanwhile.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -18,9 +19,12 @@
 #include "tests/support/mirrorlinks.h"
 #include "tests/support/unit.h"
 #include "tgtd/cluster/live/mirror_auth.h"
-#include "tgtd/cluster/live/mirror_link.h"
+#include "tgtd/cluster/live/mirror_buf.h"
+#include "tgtd/cluster/live/mirror_link_impl.h"
 
 #define SECRET "sixteen bytes or more"
+
+#define STORMS 100u /* LUs from that on: a_storm */
 
 struct gateway {
 	unsigned self;
@@ -28,7 +32,7 @@ struct gateway {
 	_Atomic unsigned opens, welcomes, batches, acks, downs, rooms, ended;
 	_Atomic uint64_t last[MIRROR_CHANNELS], disorder, wrong;
 	_Atomic bool silent, keeps_down;
-	_Atomic unsigned slow_us;
+	_Atomic unsigned slow_us, answers_slow_us;
 	struct loop *_Atomic answered; /* where the last ACK came */
 };
 static struct gateway a = { .self = 0 }, b = { .self = 1 };
@@ -58,7 +62,11 @@ static void take_answer(void *arg, unsigned from, unsigned channel, const struct
 	}
 	g->answered = loop_current();
 	g->acks++;
+	if (g->answers_slow_us && !(f->serial % 61))
+		usleep(g->answers_slow_us);
 }
+
+static void storm_frame(struct gateway *g, unsigned channel, const struct mirror_frame *f);
 
 static void take_asked(void *arg, unsigned from, unsigned channel, const struct mirror_frame *f)
 {
@@ -70,8 +78,12 @@ static void take_asked(void *arg, unsigned from, unsigned channel, const struct 
 		g->opens++;
 	} else {
 		g->batches++;
-		g->disorder += f->serial != g->last[channel] + 1;
-		g->last[channel] = f->serial;
+		if (f->lu >= STORMS) {
+			storm_frame(g, channel, f);
+		} else {
+			g->disorder += f->serial != g->last[channel] + 1;
+			g->last[channel] = f->serial;
+		}
 		for (size_t i = 0; i < f->data_len; i++)
 			g->wrong += f->data[i] != (uint8_t)(f->serial * 7 + i);
 	}
@@ -920,9 +932,145 @@ START_TEST(moves_and_ends)
 }
 END_TEST
 
+/* ---- all at once ----------------------------------------------------------------------------- */
+#define STORM_GUESTS 3
+#define STORM (STORM_GUESTS + LOOPS)
+#define STORM_STEPS 400u
+
+static struct storm {
+	struct loop *loop;
+	struct loop_msg msg;
+	uint64_t rng, serial[LOOPS];
+	unsigned left;
+} storm[STORM];
+static struct {
+	uint64_t last;
+	uint32_t link;
+} heard[LOOPS][STORM]; /* by the loop of that channel, at the peer */
+static _Atomic unsigned storms, cuts, moved;
+
+/* Of one sender by one channel of one link: none is missing, or comes twice, or late. */
+static void storm_frame(struct gateway *g, unsigned channel, const struct mirror_frame *f)
+{
+	const unsigned from = (unsigned)(f->lu - STORMS);
+	const bool follows = f->serial == heard[channel][from].last + 1,
+		   later = f->serial > heard[channel][from].last;
+
+	g->disorder += heard[channel][from].link == f->session.number ? !follows : !later;
+	heard[channel][from].last = f->serial;
+	heard[channel][from].link = f->session.number;
+}
+
+static bool storm_says(struct storm *w, unsigned channel)
+{
+	struct mirror_frame f;
+	struct mirror_out *out;
+
+	frame_of(&f, 0, MIRROR_BATCHED, w->serial[channel] + 1);
+	f.lu = STORMS + (uint64_t)(w - storm);
+	f.n = 1;
+	f.record[0] = (struct mirror_record){ .op = MIRROR_WRITE, .block = 1, .gen = 1, .map = 1 };
+	out = mirror_links_begin(a.links, 1, channel, &f);
+	if (!out)
+		return false;
+	for (size_t i = 0; i < out->len; i++)
+		out->data[i] = (uint8_t)(f.serial * 7 + i);
+	f.session.number = (uint32_t)container_of(out, struct mirror_buf, out)->to;
+	w->serial[channel]++;
+	mirror_links_send(out, &f);
+	return true;
+}
+
+static void storm_cuts(struct link_slot *s)
+{
+	uint64_t id;
+
+	pthread_mutex_lock(&s->lock);
+	id = s->link ? s->link->id : 0;
+	pthread_mutex_unlock(&s->lock);
+	link_slot_ends(s, id, "cut");
+	cuts++;
+}
+
+static unsigned storm_dice(struct storm *w)
+{
+	w->rng ^= w->rng << 13;
+	w->rng ^= w->rng >> 7;
+	w->rng ^= w->rng << 17;
+	return (unsigned)(w->rng >> 20);
+}
+
+static void storm_step(struct loop_msg *msg)
+{
+	struct storm *w = container_of(msg, struct storm, msg);
+	const unsigned dice = storm_dice(w) % 1000,
+		       channel = storm_dice(w) % LOOPS,
+		       n = dice % 3 ? 1 + dice % 20 : BURST;
+
+	for (unsigned i = LOOPS; i < STORM; i++)
+		moved += a.answered == storm[i].loop;
+	if (!mirror_links_up(a.links, 1)) {
+		(void)(dice < 100 && say(&a, 0, MIRROR_OPEN, 0, 0));
+		usleep(200);
+		w->left++;
+	} else if (dice < 3) {
+		storm_cuts(dice % 2 ? &a.links->to[1] : &b.links->of[0]);
+	} else if (mirror_links_backlog(a.links, 1, channel) < MIRROR_BACKLOG / 4) {
+		for (unsigned i = 0; i < n && storm_says(w, channel); i++)
+			;
+	}
+	if (dice > 900)
+		usleep(dice);
+	if (--w->left)
+		loop_post(w->loop, &w->msg);
+	else
+		storms--;
+}
+
+/* Whoever sends by whatever channel, which is cut again and again. */
+START_TEST(a_storm)
+{
+	const struct loop_conf conf = { .name = "guest", .node = -1, .cpu = -1 };
+
+	start_both(SECRET, SECRET);
+	connect_both();
+	a.answers_slow_us = 300;
+	b.slow_us = 5;
+	for (unsigned round = 0; round < 3; round++) {
+		storms = STORM;
+		for (unsigned i = 0; i < STORM; i++) {
+			storm[i].rng = 88172645463325252ull * (i + 1) + round;
+			storm[i].left = STORM_STEPS;
+			storm[i].msg.handle = storm_step;
+			storm[i].loop = i < LOOPS ? event[i] : loop_create(&conf);
+			ck_assert_ptr_nonnull(storm[i].loop);
+			if (i >= LOOPS)
+				ck_assert_int_eq(loop_start(storm[i].loop), 0);
+		}
+		for (unsigned i = 0; i < STORM; i++)
+			loop_post(storm[i].loop, &storm[i].msg);
+		await(!storms);
+		for (unsigned i = 0; i < LOOPS; i++)
+			await(!mirror_links_backlog(a.links, 1, i));
+		for (unsigned i = LOOPS; i < STORM; i++) {
+			struct guest w = { .loop = storm[i].loop };
+
+			await(!is_busy(&w));
+			loop_end(w.loop);
+		}
+	}
+	printf("# %u frames heard, %u answers, %u cuts, %u links ended, away at %u of %u looks\n",
+	       b.batches, a.acks, cuts, a.downs, moved, 3 * STORM * STORM_STEPS);
+	ck_assert_uint_gt(cuts, 10);
+	ck_assert_uint_gt(moved, 10);
+	stop_both();
+}
+END_TEST
+
 UNIT_TABLE("mirror_link", 120, { both_directions }, { threads_send }, { largest_frame },
 	   { peer_ends_first }, { owner_ends_first }, { down_is_told_first }, { stopped_meanwhile },
 	   { another_secret }, { what_conf_may_not_say }, { strangers }, { silent_stranger },
 	   { evil_frames, EVILS }, { in_pieces }, { channels_of_a_link }, { owner_does_not_read },
 	   { peer_does_not_read }, { room_is_told }, { moves_to_who_sends },
-	   { stays_where_two_send }, { moves_and_ends })
+	   { stays_where_two_send }, { moves_and_ends },
+	   { a_storm })

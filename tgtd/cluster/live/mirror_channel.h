@@ -7,8 +7,8 @@
  *
  * It begins at its home. When another loop has sent MOVE_RUN frames by it and nobody else has, it
  * moves there: what that loop sends and is answered then takes no way by a third thread. It goes
- * home when that loop sends no more, or others do as well. Only the end that dials does so, and
- * only over TCP.
+ * home when that loop sends no more, or others do as well. What its home sends is not counted:
+ * that has the releases of whoever writes. Only the end that dials does so, and only over TCP.
  */
 #ifndef TGTD_CLUSTER_LIVE_MIRROR_CHANNEL_H
 #define TGTD_CLUSTER_LIVE_MIRROR_CHANNEL_H
