@@ -109,5 +109,32 @@ closes --no-keeper
 rm "$dir/hangs.close"
 is "when it answers again, it is deleted" wait $asker
 is "it ends with 0" daemon_stop
+
+# ---- closed by a worker that dies, and by nobody else
+rm -rf "$dir/state"
+daemon_start ours
+two_units
+is "its unit is written to" within 4000 peer write "$port" $iqn-1 64 1
+touch "$dir/hangs.close"
+worker=$(cat "$dir/state/worker.pid")
+kill -9 "$worker"
+serves_another() {
+	for _ in $(seq 100); do
+		peer read "$port" $iqn-2 64 && [ "$(cat "$dir/state/worker.pid")" != "$worker" ] && return
+		sleep 0.05
+	done
+	return 1
+}
+is "a worker dies while a file does not let itself be closed: another one serves" within 8000 serves_another
+rm "$dir/hangs.close"
+first_is_back() {
+	for _ in $(seq 100); do
+		peer read "$port" $iqn-1 64 && return
+		sleep 0.1
+	done
+	return 1
+}
+is "when it answers again, so does its unit" first_is_back
+is "it ends with 0" daemon_stop
 is "no report" no_report
 finish

@@ -830,6 +830,7 @@ int keeper_run(const struct keeper_conf *conf)
 	if (err)
 		log_error("keeper: %s", strerror(-err));
 	launch_protect_keeper();
+	launch_reserve();
 	if (conf->found) { /* as after the death of a worker */
 		k.ever = true;
 		k.how = KEPT_END_DIED;
@@ -854,6 +855,7 @@ int keeper_resume(const struct keeper_conf *conf, int table)
 		return 1; /* (the worker writes back, and ends) */
 	resume_state(&s);
 	launch_protect_keeper();
+	launch_reserve();
 	log_notice("keeper: this program has taken over (number %u); worker %d has gone on",
 		   k.replaced + 1, k.worker.pid);
 	tell_replaced("");

@@ -2,6 +2,8 @@
 /* See launch.h. */
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/close_range.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "events/log.h"
@@ -20,7 +23,16 @@
 #define OOM_WORKER (-900)
 #define OOM_FIRST 1000
 
+/* What workers have held has higher numbers (launch_reserve()), and no worker that starts has a
+ * copy of it. */
+#define LOW_FDS 64
+enum { LOW_LINK, LOW_EXE, LOW_EMPTY, LOWS };
+
 static struct launch_program program = { .exe = -1, .before = -1 };
+static struct {
+	bool ours; /* all of them */
+	int fd[LOWS];
+} low;
 
 struct launch_program *launch_program(void)
 {
@@ -134,6 +146,54 @@ bool launch_fall_back(void)
 
 /* ---- a worker -------------------------------------------------------------------------------- */
 
+void launch_reserve(void)
+{
+	unsigned n = 0;
+
+	for (;;) {
+		const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+		if (fd < 0)
+			break;
+		if (fd >= LOW_FDS) {
+			close(fd);
+			break;
+		}
+		if (n < LOWS)
+			low.fd[n++] = fd;
+	}
+	low.ours = n == LOWS;
+	if (!low.ours)
+		log_debug("keeper: no low numbers of files are left");
+}
+
+/*
+ * A file whose server has gone is closed when that answers, and execve() closes what a fork() has
+ * copied. So the child has the keeper's table of files until it has one of its own, of the low
+ * numbers alone, and closes nothing of the others. Meanwhile the keeper stands still (vfork()).
+ */
+static pid_t fork_low(void)
+{
+	const pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | CLONE_VFORK | SIGCHLD, NULL, NULL,
+					 NULL, NULL);
+
+	if (pid == 0 && syscall(SYS_close_range, LOW_FDS, UINT_MAX, CLOSE_RANGE_UNSHARE) &&
+	    unshare(CLONE_FILES))
+		_exit(1);
+	return pid;
+}
+
+static bool low_is(unsigned which, int fd)
+{
+	return dup3(fd, low.fd[which], O_CLOEXEC) >= 0;
+}
+
+static void low_empty(void)
+{
+	for (unsigned i = 0; i < LOW_EMPTY; i++)
+		(void)low_is(i, low.fd[LOW_EMPTY]);
+}
+
 static int make_tombstone(void)
 {
 	int fd = memfd_create("tgtd-tombstone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -146,7 +206,7 @@ static int make_tombstone(void)
 }
 
 /* The child, from fork() on. Signals to the keeper's group, from a terminal, are the keeper's. */
-__attribute__((noreturn)) static void become_worker(int link, char *const *argv)
+__attribute__((noreturn)) static void become_worker(int link, int exe, char *const *argv)
 {
 	char number[16];
 
@@ -158,7 +218,7 @@ __attribute__((noreturn)) static void become_worker(int link, char *const *argv)
 	if (fcntl(link, F_SETFD, 0) || setenv(LAUNCH_ENV, number, 1) || unsetenv("NOTIFY_SOCKET") ||
 	    sigprocmask(SIG_SETMASK, &program.mask, NULL))
 		_exit(1);
-	execveat(program.exe, "", argv, environ, AT_EMPTY_PATH);
+	execveat(exe, "", argv, environ, AT_EMPTY_PATH);
 	log_error("keeper: cannot run %s: %m", program.path);
 	_exit(1);
 }
@@ -171,10 +231,18 @@ int launch_worker(struct worker *w, char *const *argv)
 		return -errno;
 	w->tombstone = make_tombstone();
 	w->fd = pair[0];
-	w->pid = fork();
-	if (w->pid == 0)
-		become_worker(pair[1], argv);
+	if (low.ours && low_is(LOW_LINK, pair[1]) && low_is(LOW_EXE, program.exe)) {
+		w->pid = fork_low();
+		if (w->pid == 0)
+			become_worker(low.fd[LOW_LINK], low.fd[LOW_EXE], argv);
+	} else {
+		w->pid = fork();
+		if (w->pid == 0)
+			become_worker(pair[1], program.exe, argv);
+	}
 	err = -errno;
+	if (low.ours)
+		low_empty();
 	close(pair[1]);
 	if (w->pid > 0)
 		return 0;

@@ -33,6 +33,9 @@ bool launch_other(void);
 /* Remembers which program we are, and what the worker gets back that the keeper gives up. Before
  * anything of that is changed. 0 or -errno. */
 int launch_init(void) must_check;
+/* What is opened, or comes, from now on has high numbers, which a worker that starts has no copy
+ * of: it does not wait for a file whose server has gone. Once. */
+void launch_reserve(void);
 /* The keeper is spared by the kernel when memory runs out, and cannot be looked into. What is not
  * permitted stays as it is. */
 void launch_protect_keeper(void);
