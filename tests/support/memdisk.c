@@ -2,6 +2,7 @@
 /* See memdisk.h. */
 #include "tests/support/memdisk.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -116,6 +117,16 @@ static bool md_read(struct blk *blk, struct blk_req *req)
 	return finish(d, req, 0);
 }
 
+/* One at a time: who was held up amid it must not overwrite what another one has copied since. */
+static void make_stable(struct memdisk *d, uint64_t at, uint64_t len)
+{
+	static pthread_mutex_t copying = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&copying);
+	memcpy(d->stable + at, d->data + at, len);
+	pthread_mutex_unlock(&copying);
+}
+
 static bool md_write(struct blk *blk, struct blk_req *req)
 {
 	struct memdisk *d = disk_of(blk);
@@ -132,7 +143,7 @@ static bool md_write(struct blk *blk, struct blk_req *req)
 	d->write_bytes += req->len;
 	d->fua += !!(req->flags & BLK_F_FUA);
 	if (d->stable && (req->flags & BLK_F_FUA))
-		memcpy(d->stable + req->offset, d->data + req->offset, req->len);
+		make_stable(d, req->offset, req->len);
 	return finish(d, req, 0);
 }
 
@@ -151,7 +162,7 @@ static bool md_sync(struct blk *blk, struct blk_req *req)
 		return finish(d, req, -EIO);
 	}
 	if (d->stable)
-		memcpy(d->stable, d->data, d->blk.size);
+		make_stable(d, 0, d->blk.size);
 	return finish(d, req, 0);
 }
 
