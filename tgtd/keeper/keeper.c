@@ -816,6 +816,7 @@ static int keep_on(void)
 	holdings_end();
 	if (!status)
 		fdstore_forget();
+	launch_release();
 	close(k.signals);
 	return status;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,14 +25,17 @@
 #define OOM_FIRST 1000
 
 /* What workers have held has higher numbers (launch_reserve()), and no worker that starts has a
- * copy of it. */
+ * copy of it. The kernel copies a table of files in units of this many. */
 #define LOW_FDS 64
+/* Who may open fewer than this needs the low ones himself. */
+#define MANY_FDS 1024
 enum { LOW_LINK, LOW_EXE, LOW_EMPTY, LOWS };
 
 static struct launch_program program = { .exe = -1, .before = -1 };
 static struct {
 	bool ours; /* all of them */
 	int fd[LOWS];
+	uint64_t taken; /* a bit for each number */
 } low;
 
 struct launch_program *launch_program(void)
@@ -148,23 +152,31 @@ bool launch_fall_back(void)
 
 void launch_reserve(void)
 {
+	struct rlimit files;
 	unsigned n = 0;
+	int fd;
 
-	for (;;) {
-		const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-		if (fd < 0)
-			break;
-		if (fd >= LOW_FDS) {
-			close(fd);
-			break;
-		}
+	if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur < MANY_FDS)
+		return;
+	while ((fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && fd < LOW_FDS) {
+		low.taken |= UINT64_C(1) << fd;
 		if (n < LOWS)
 			low.fd[n++] = fd;
 	}
+	if (fd >= 0)
+		close(fd);
 	low.ours = n == LOWS;
 	if (!low.ours)
 		log_debug("keeper: no low numbers of files are left");
+}
+
+void launch_release(void)
+{
+	for (int fd = 0; fd < LOW_FDS; fd++)
+		if (low.taken >> fd & 1)
+			close(fd);
+	low.taken = 0;
+	low.ours = false;
 }
 
 /*

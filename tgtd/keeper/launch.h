@@ -36,6 +36,8 @@ int launch_init(void) must_check;
 /* What is opened, or comes, from now on has high numbers, which a worker that starts has no copy
  * of: it does not wait for a file whose server has gone. Once. */
 void launch_reserve(void);
+/* As the keeper ends. */
+void launch_release(void);
 /* The keeper is spared by the kernel when memory runs out, and cannot be looked into. What is not
  * permitted stays as it is. */
 void launch_protect_keeper(void);
