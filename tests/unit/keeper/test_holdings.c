@@ -3,11 +3,16 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/unit.h"
 #include "tgtd/keeper/holdings.h"
+#include "tgtd/keeper/let_go.h"
 
 static int devnull(void)
 {
@@ -122,4 +127,33 @@ START_TEST(test_send)
 }
 END_TEST
 
-UNIT_MAIN("holdings", 20, test_put_and_drop, test_at_random, test_send)
+/* How many processes it took to close @fd, which are ours: nobody else reaps them. One of two that
+ * it takes is reaped by who starts it. */
+static unsigned takes(int fd)
+{
+	unsigned n = 0;
+
+	ck_assert_int_ge(fd, 0);
+	hold_no_more(fd);
+	ck_assert(!is_open(fd));
+	while (waitpid(-1, NULL, 0) > 0)
+		n++;
+	return n;
+}
+
+/* A planned restart drops many counters, and who waits for that are the initiators. */
+START_TEST(test_who_closes)
+{
+	int end[2];
+
+	ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	ck_assert_uint_eq(takes(devnull()), 1);
+	ck_assert_uint_eq(takes(eventfd(0, EFD_CLOEXEC)), 0);
+	ck_assert_uint_eq(takes(memfd_create("m", MFD_CLOEXEC)), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, end), 0);
+	ck_assert_uint_eq(takes(end[0]), 0);
+	ck_assert_uint_eq(takes(end[1]), 0);
+}
+END_TEST
+
+UNIT_MAIN("holdings", 20, test_put_and_drop, test_at_random, test_send, test_who_closes)
