@@ -4,7 +4,7 @@
 # error, no wrong byte, no long pause. TGT_RESIZE_LONG=1: up to 4 GiB, and longer. A pause is long
 # when a command takes more than 2 s: on a busy machine threads wait for processors, and for a disk
 # that others use. Where commands were slow before, it is three times as long. TGT_STRICT=1, for a
-# quiet machine: 50 ms, without excuse.
+# quiet machine: 50 ms, without excuse; what of it the machine itself stood still is said (stalls.py).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
@@ -56,10 +56,12 @@ is "no size is refused" refuses size=much 'not a size'
 is "another name is refused" refuses block=8k 'cannot be changed while the cache runs'
 
 cat >"$dir/load.py" <<'PY'
-# Writers and readers with a model each: every read is compared. Says the longest time that a command took.
+# Writers and readers with a model each: every read is compared. Says the longest time that a command took, and what of
+# the longest is left without the machine's own stalls, if these are known.
 import os, random, select, sys, time
 sys.path.insert(0, 'tests/support')
 from iscsi_peer import Peer
+import stalls
 
 Peer.address, Peer.target = ('127.0.0.1', int(sys.argv[1])), sys.argv[2]
 slot, stop, begun, seconds = int(sys.argv[3]), sys.argv[4], sys.argv[5], 300
@@ -68,7 +70,7 @@ Peer.count = slot * 1000  # a name of its own
 SPAN = 180 << 11  # sectors of each: four of them are 720 MiB
 base, unit = slot * SPAN, 128
 p = Peer().login().ready()
-model, before, longest, n, end = {}, 0.0, 0.0, 0, time.monotonic() + seconds
+model, before, beside, n, end = {}, 0.0, [], 0, time.monotonic() + seconds
 while not os.path.exists(stop) and time.monotonic() < end:
     at = random.randrange(SPAN // unit)
     began = time.monotonic()
@@ -82,24 +84,33 @@ while not os.path.exists(stop) and time.monotonic() < end:
         got, status = p.wait_status(p.itt - 1)
         assert status == 0, 'a read failed'
         assert got == model.get(at, bytes(unit * 512)), 'wrong bytes at %d' % at
+    ended = time.monotonic()
     if os.path.exists(begun):
-        longest = max(longest, time.monotonic() - began)
+        beside.append((began, ended))
     else:
-        before = max(before, time.monotonic() - began)
+        before = max(before, ended - began)
     n += 1
 for at, data in model.items():
     p.out(p.read(base + at * unit, unit))
     assert p.wait_status(p.itt - 1) == (data, 0), 'lost at %d' % at
 p.logout()
-print('# %d commands, longest %.0f ms before the changes of size, %.0f ms beside them'
-      % (n, before * 1000, longest * 1000))
+longest = max(e - b for b, e in beside)
+still = stalls.during(sys.argv[6]) if os.path.exists(sys.argv[6]) else []
+own = max(e - b - stalls.inside(still, b, e) for b, e in beside)
+print('# %d commands, longest %.0f ms before the changes of size, %.0f ms beside them, %.0f of it not the machine'
+      % (n, before * 1000, longest * 1000, own * 1000))
 assert n > 100
 PY
 
 rm -f "$dir/stop" "$dir/begun"
+watch=
+if [ -n "${TGT_STRICT:-}" ]; then
+	python3 -B tests/support/stalls.py "$dir/stalls" &
+	watch=$!
+fi
 loads=
 for i in 0 1 2 3; do
-	timeout 400 python3 -B "$dir/load.py" "$port" $iqn $i "$dir/stop" "$dir/begun" >"$dir/load.$i" 2>&1 &
+	timeout 400 python3 -B "$dir/load.py" "$port" $iqn $i "$dir/stop" "$dir/begun" "$dir/stalls" >"$dir/load.$i" 2>&1 &
 	loads="$loads $!"
 done
 sleep 4
@@ -127,6 +138,7 @@ if [ -n "${TGT_RESIZE_LONG:-}" ]; then # what the daemon's own clock says of the
 fi
 bad=0
 for l in $loads; do wait "$l" || bad=1; done
+[ -z "$watch" ] || kill "$watch"
 cat "$dir"/load.?
 out=$(cat "$dir"/load.?)
 is "no error, no wrong byte" test $bad = 0
