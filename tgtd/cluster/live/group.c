@@ -153,7 +153,7 @@ static void control_open(struct group *g)
 	group_data_name(g, &r->name);
 	snprintf(r->name.group, sizeof(r->name.group), "%.60s/control", g->conf.name);
 	snprintf(r->name.pool, sizeof(r->name.pool), "%s", g->conf.pool);
-	group_object_name(g, g->conf.self, NULL, r->watched);
+	group_object_name(g, g->conf.self, -1, r->watched);
 	r->heard = group_heard;
 	r->opened = control_opened;
 	r->closed = control_closed;

@@ -198,8 +198,9 @@ void group_look_fenced(struct group *g);
 void group_lu_refuses(struct group *g, struct group_lu *lu);
 /* Access states are what gateway.h says. */
 void group_look_states(struct group *g);
-void group_object_name(const struct group *g, unsigned gateway, const struct group_lu *lu,
-		       char oid[RADOS_OID_MAX]);
+/* As gateway.h means it: of @gateway where @lu is -1, else of that LU. It is looked at while it is
+ * added, when g->lu[] does not know it yet. */
+void group_object_name(const struct group *g, unsigned gateway, int lu, char oid[RADOS_OID_MAX]);
 /* A message has come. */
 void group_heard(struct rclient *r, const void *data, size_t len);
 /* The data client, as a store's name says it. */

@@ -5,12 +5,11 @@
 #include "events/log.h"
 #include "tgtd/cluster/live/group_impl.h"
 
-void group_object_name(const struct group *g, unsigned gateway, const struct group_lu *lu,
-		       char oid[RADOS_OID_MAX])
+void group_object_name(const struct group *g, unsigned gateway, int lu, char oid[RADOS_OID_MAX])
 {
-	if (lu)
+	if (lu >= 0)
 		snprintf(oid, RADOS_OID_MAX, "tgtd.%.40s.lu.%.100s", g->conf.name,
-			 gw_lu_id(g->gw, (unsigned)lu->at));
+			 gw_lu_id(g->gw, (unsigned)lu));
 	else
 		snprintf(oid, RADOS_OID_MAX, "tgtd.%.40s.gateway.%.64s", g->conf.name,
 			 g->conf.gateway[gateway].name);
@@ -36,7 +35,7 @@ static struct group_ask *object_ask(struct group *g, uint64_t id, unsigned gatew
 		free(a);
 		return NULL;
 	}
-	group_object_name(g, gateway, lu < 0 ? NULL : &g->lu[lu], a->req.oid);
+	group_object_name(g, gateway, lu, a->req.oid);
 	a->req.data = a->bytes;
 	a->req.len = len;
 	a->req.done = done;
