@@ -19,7 +19,7 @@
 #define LOOK_US 100
 #define LOOKS 10000
 
-/* Sockets, counters and the like, and memory. (Asked of the descriptor: the file may not answer.) */
+/* Sockets, counters, memory and the like. (Asked of the descriptor: the file may not answer.) */
 static bool never_hangs(int fd)
 {
 	char link[32], name;
