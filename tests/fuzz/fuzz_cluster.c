@@ -48,7 +48,7 @@ static void one_lu(size_t len)
 		BUG_ON(a.fence[i].gateway >= GW_GATEWAYS || strlen(a.fence[i].addr) > GW_ADDR_MAX);
 	n = gw_encode_lu(&a, again);
 	BUG_ON(n != len || gw_decode_lu(&b, again, n) || a.epoch != b.epoch ||
-	       a.shared.len != b.shared.len ||
+	       a.unit != b.unit || a.shared.len != b.shared.len ||
 	       (a.shared.len && memcmp(a.shared.blob, b.shared.blob, a.shared.len)));
 }
 
@@ -73,7 +73,8 @@ static size_t well_formed(unsigned kind)
 					     .past = { { "10.0.0.1:0/6", "m/b/1/2/2" },
 						       { "10.0.0.1:0/5", "" } } };
 	const struct gw_msg m = { .kind = GW_MSG_ASK, .lu = 5, .epoch = 2, .gen = 4, .cookie = 8 };
-	struct gw_lu_object o = { .epoch = 2,
+	struct gw_lu_object o = { .unit = 7,
+				  .epoch = 2,
 				  .incarnation = 3,
 				  .claim = GW_OWNED,
 				  .addr = "10.0.0.1:0/7",

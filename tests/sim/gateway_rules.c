@@ -508,6 +508,31 @@ START_TEST(rule_8_an_order_amid_a_claim_replaces_the_wish)
 }
 END_TEST
 
+/* A look brings what another unit's object says, by a mistake below: nothing of it is believed, and
+ * no order writes it over what this one says, though both have one version. */
+START_TEST(rule_8_an_object_of_another_unit_says_nothing)
+{
+	const struct object *own = &W.unit[0].object, *other = &W.unit[1].object;
+	struct gw_lu *lu;
+
+	calm_world();
+	lu = &W.gate[2].gw->lu[0];
+	ck_assert_uint_eq(unit_says(0).unit, lu->hash);
+	gw_hint(W.gate[2].gw, 0, local_time(2));
+	ck_assert_int_eq(lu->cell.step, CELL_READING);
+	gw_read_done(W.gate[2].gw, lu->cell.id, 0, own->version, other->data, other->len,
+		     local_time(2));
+	ck_assert(!lu->cell.known && lu->cell.bad);
+	ck_assert_int_eq(W.gate[2].lun[0].state, GW_UNAVAILABLE);
+	gw_move(W.gate[2].gw, 0, 2, local_time(2));
+	world_run(W.now + 3 * SEC);
+	ck_assert_uint_eq(unit_says(0).epoch, 2);
+	ck_assert_int_eq(owner_of(0), 2);
+	ck_assert_int_eq(owner_of(1), 1);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_9_transitioning_until_it_is_settled)
 {
 	struct gate *third = &W.gate[2];
@@ -659,6 +684,7 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
 	tcase_add_test(t, rule_8_an_order_amid_a_claim_replaces_the_wish);
+	tcase_add_test(t, rule_8_an_object_of_another_unit_says_nothing);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);
 	tcase_add_test(t, rule_9_an_old_renewal_ends_no_doubt);
 	tcase_add_test(t, rule_9_a_reset_goes_to_the_owner);

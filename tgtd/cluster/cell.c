@@ -80,10 +80,12 @@ void gw_cell_write(struct gateway *gw, struct gw_cell *c, uint64_t now)
 	c->nonce = ++gw->serial;
 	c->expects = c->version;
 	c->sent = now;
-	if (c->lu < 0)
+	if (c->lu < 0) {
 		gw->peer[c->gateway].want.nonce = c->nonce;
-	else
+	} else {
 		gw->lu[c->lu].want.nonce[gw->cfg.self] = c->nonce;
+		gw->lu[c->lu].want.unit = gw->lu[c->lu].hash;
+	}
 	cell_send_write(gw, c);
 }
 
@@ -147,6 +149,9 @@ static const char *cell_decode(struct gateway *gw, struct gw_cell *c, const void
 	why = gw_decode_lu(&o, bytes, len);
 	if (why)
 		return why;
+	/* What it says is not true of this one, nor may it be written over it. */
+	if (o.unit && o.unit != lu->hash)
+		return "it is another unit's";
 	if (!gw_shared_set(&lu->obj_buf, &shared, &o.shared))
 		return "there is no memory";
 	lu->obj = o;

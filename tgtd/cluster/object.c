@@ -108,7 +108,7 @@ size_t gw_encode_lu(const struct gw_lu_object *o, uint8_t *buf)
 	form_put(&w, o->mirror.incarnation, 8);
 	form_put(&w, o->mirror.epoch, 8);
 	form_put(&w, o->shared.gen, 8);
-	form_put(&w, 0, 8); /* was meant for the size, which the store says */
+	form_put(&w, o->unit, 8);
 	for (unsigned i = 0; i < GW_ATTENTIONS; i++)
 		form_put(&w, o->shared.attention[i], 4);
 	form_put(&w, o->shared.len, 4);
@@ -239,10 +239,12 @@ const char *gw_decode_gateway(struct gw_gateway_object *o, const void *bytes, si
 	return why;
 }
 
-static void form_get_shared(struct form_in *r, struct gw_shared *s)
+static void form_get_shared(struct form_in *r, struct gw_lu_object *o)
 {
+	struct gw_shared *s = &o->shared;
+
 	s->gen = form_get(r, 8);
-	(void)form_get(r, 8);
+	o->unit = form_get(r, 8);
 	for (unsigned i = 0; i < GW_ATTENTIONS; i++)
 		s->attention[i] = (uint32_t)form_get(r, 4);
 	s->len = (uint32_t)form_get(r, 4);
@@ -279,7 +281,7 @@ const char *gw_decode_lu(struct gw_lu_object *o, const void *bytes, size_t len)
 	o->mirror.peer = form_get_gateway(&r);
 	o->mirror.incarnation = form_get(&r, 8);
 	o->mirror.epoch = form_get(&r, 8);
-	form_get_shared(&r, &o->shared);
+	form_get_shared(&r, o);
 	if (!r.why && o->claim != GW_FREE && (o->owner == GW_NOBODY || !*o->addr))
 		r.why = "it is owned by nobody";
 	if (!r.why && o->mirror.state == GW_MIRROR_VALID && o->mirror.peer == GW_NOBODY)

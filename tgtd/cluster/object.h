@@ -86,6 +86,7 @@ struct gw_shared {
 };
 
 struct gw_lu_object {
+	uint64_t unit;		    /* gw_lu_hash() of whose it is; 0: an older tgtd wrote it */
 	uint64_t epoch;		    /* ascending: one an owner */
 	uint64_t incarnation;	    /* of the owner */
 	uint8_t owner;		    /* or GW_NOBODY when FREE and nobody ever owned it */
