@@ -210,6 +210,22 @@ def killed_again_and_again(manager, tgtd, r):
     return model
 
 
+def keeper_replaced(manager, tgtd, r, model):
+    """Another program keeps; then the worker dies, and then both."""
+    names, worker = ['arena/0', 'state', 'tombstone'], tgtd.worker()
+    tgtd.adm('system', 'update', '--name', 'restart', '--value', 'keeper')
+    is_('the keeper is replaced', tgtd.said('keeper: this program has taken over'))
+    os.kill(worker, signal.SIGKILL)
+    is_('... and its worker dies: another one serves', tgtd.said('keeper: another worker serves') and tgtd.serves())
+    time.sleep(0.2)  # until the manager has heard it
+    is_('... each name is there once', manager.names() == names, manager.names())
+    write_some(r, model, 50)
+    tgtd.kill_both()
+    tgtd.start(manager.store)
+    is_('... both die: what was acknowledged is there', tgtd.serves() and wrong(model, {}) == (0, 0) and
+        tgtd.said('going on with what the service manager has kept', 1))
+
+
 def keeper_alone(manager, tgtd, r, model):
     worker = tgtd.worker()
     maybe = write_some(r, model, 50)
@@ -271,6 +287,7 @@ def main():
     manager = Manager()
     tgtd = Tgtd(manager)
     model = killed_again_and_again(manager, tgtd, r)
+    keeper_replaced(manager, tgtd, r, model)
     keeper_alone(manager, tgtd, r, model)
     held_memory(manager, tgtd, r, model)
     foreign(manager, tgtd)

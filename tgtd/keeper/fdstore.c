@@ -137,6 +137,18 @@ void fdstore_forget(void)
 		manager_keeps(i, -1);
 }
 
+void fdstore_again(const char *key, int fd)
+{
+	const unsigned i = number_of(key);
+	struct stat st;
+
+	if (!tell || i == NAMES || fd < 0 || fstat(fd, &st))
+		return;
+	stored[i] = true;
+	file[i].dev = st.st_dev;
+	file[i].ino = st.st_ino;
+}
+
 /* ---- what comes back ------------------------------------------------------------------------- */
 
 void fdstore_found(const char *name, int fd)

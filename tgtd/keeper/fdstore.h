@@ -23,6 +23,8 @@
 void fdstore_init(void (*store)(const char *name, int fd));
 /* The keeper holds @fd by @key now, or (-1) nothing any more. The caller keeps @fd. */
 void fdstore_put(const char *key, int fd);
+/* A program before this one, in the same process, has told the manager so. */
+void fdstore_again(const char *key, int fd);
 /* The worker that begins has this tombstone. */
 void fdstore_worker(int tombstone);
 /* The @i-th of those that have died and have not gone: its tombstone; -1: there is none. One that

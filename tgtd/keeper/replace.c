@@ -11,6 +11,7 @@
 
 #include "events/clock.h"
 #include "events/log.h"
+#include "tgtd/keeper/fdstore.h"
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/launch.h"
 #include "tgtd/keeper/replace.h"
@@ -295,9 +296,12 @@ int replace_take(int table, struct table_state *s)
 	set_all(&t, table, FD_CLOEXEC);
 	close(table);
 	take_program(&t.state);
+	fdstore_again(FDSTORE_TOMBSTONE, t.state.tombstone);
 	for (uint32_t i = 0; i < t.n; i++)
 		if (!is_open(t.fd[i].fd) || holdings_put(t.fd[i].key, t.fd[i].fd))
 			log_error("keeper: '%s' is not kept any more", t.fd[i].key);
+		else
+			fdstore_again(t.fd[i].key, t.fd[i].fd);
 	*s = t.state;
 	table_free(&t);
 	r.last = clock_now_ns();
