@@ -61,14 +61,21 @@ static void sessions_ended(void *arg)
 	wait_for_late(&d->late);
 }
 
+/* A file that does not let itself be closed keeps what is open, locks as well. */
+__attribute__((noreturn)) static void leave(struct daemon *d)
+{
+	if (d->cache)
+		cache_log_lost(d->cache);
+	admin_let_go();
+	daemon_end();
+	_exit(1);
+}
+
 /* What is dirty is lost. */
 __attribute__((noreturn)) static void leave_dirty(struct daemon *d, const char *why)
 {
 	log_error("leaving now: %s", why);
-	if (d->cache)
-		cache_log_lost(d->cache);
-	daemon_end();
-	_exit(1);
+	leave(d);
 }
 
 /* At first, and then every ten seconds. What each store takes is said by the admin side. */
@@ -92,10 +99,7 @@ static void main_deadline(struct timer *t)
 
 	if (!dirty) {
 		log_error("shutdown did not finish in time; leaving now (nothing is dirty)");
-		if (d->cache)
-			cache_log_lost(d->cache);
-		daemon_end();
-		_exit(1);
+		leave(d);
 	}
 	if (!d->dirty_ns || dirty < d->dirty)
 		d->dirty_ns = clock_now_ns();

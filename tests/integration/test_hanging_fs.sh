@@ -136,5 +136,33 @@ first_is_back() {
 }
 is "when it answers again, so does its unit" first_is_back
 is "it ends with 0" daemon_stop
+
+# ---- and the keeper, which has copies: it is replaced, and ends
+rm -rf "$dir/state"
+daemon_start ours
+two_units
+touch "$dir/hangs.close"
+is "a file does not let itself be closed: the keeper is to be replaced" \
+	quietly --mode system --op update --name restart --value keeper
+is "... and is" log_says 'keeper: this program has taken over' 8
+is "... its worker serves" within 4000 peer write "$port" $iqn-2 64 5
+was=$port
+stuck=$(cat "$dir/state/worker.pid")
+kill -TERM "$pid"
+keeper_over() {
+	for _ in $(seq 200); do
+		is_there "$pid" || return 0
+		sleep 0.1
+	done
+	return 1
+}
+is "... it is to end, and does" keeper_over
+is "... with 1, since its worker could not" not wait "$pid"
+rm -rf "$dir/state"
+daemon_start ours
+is "... another daemon listens where that did" test "$port" = "$was"
+rm "$dir/hangs.close"
+is "when it answers again, the worker has gone" ended "$stuck"
+is "the other one ends with 0" daemon_stop
 is "no report" no_report
 finish

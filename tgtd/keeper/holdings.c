@@ -159,7 +159,7 @@ void holdings_end(void)
 {
 	for (uint32_t i = 0; i < held.n; i++)
 		if (held.at[i].fd >= 0)
-			kept_close(held.at[i].fd);
+			hold_for_nobody(held.at[i].key, held.at[i].fd);
 	free(held.at);
 	memset(&held, 0, sizeof(held));
 }

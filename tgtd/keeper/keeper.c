@@ -538,6 +538,8 @@ static int look_whether_gone(void)
 			  k.worker.pid);
 		return worker_gone();
 	}
+	if (k.unreaped && !k.at_once && waited < GONE_SOON_NS)
+		return -1;
 	if (k.at_once || (k.stop && !is_to_save())) {
 		log_error("keeper: leaving, with I/O of worker %d under way", k.worker.pid);
 		return final_status(k.since);
@@ -652,7 +654,8 @@ static void watch_for_death(uint64_t now)
 	    now - k.death_looked < DEATH_LOOK_MS * NSEC_PER_MSEC / 2)
 		return;
 	k.death_looked = now;
-	if (!may_begin_beside() || task_look(k.worker.pid, k.worker.pid) != TASK_OVER ||
+	if (!(may_begin_beside() || k.stop) ||
+	    task_look(k.worker.pid, k.worker.pid) != TASK_OVER ||
 	    !task_all_over_or_stuck(k.worker.pid)) {
 		k.deaths = 0;
 		return;

@@ -200,10 +200,22 @@ static bool low_is(unsigned which, int fd)
 	return dup3(fd, low.fd[which], O_CLOEXEC) >= 0;
 }
 
-static void low_empty(void)
+pid_t launch_fork(int fd[2])
 {
-	for (unsigned i = 0; i < LOW_EMPTY; i++)
-		(void)low_is(i, low.fd[LOW_EMPTY]);
+	const bool few = low.ours && low_is(LOW_LINK, fd[0]) && low_is(LOW_EXE, fd[1]);
+	const pid_t pid = few ? fork_low() : fork();
+
+	if (pid == 0 && few) {
+		fd[0] = low.fd[LOW_LINK];
+		fd[1] = low.fd[LOW_EXE];
+	} else if (low.ours) {
+		const int err = errno;
+
+		for (unsigned i = 0; i < LOW_EMPTY; i++)
+			(void)low_is(i, low.fd[LOW_EMPTY]);
+		errno = err;
+	}
+	return pid;
 }
 
 static int make_tombstone(void)
@@ -237,24 +249,17 @@ __attribute__((noreturn)) static void become_worker(int link, int exe, char *con
 
 int launch_worker(struct worker *w, char *const *argv)
 {
-	int pair[2], err;
+	int pair[2], fd[2] = { -1, program.exe }, err;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
 	w->tombstone = make_tombstone();
 	w->fd = pair[0];
-	if (low.ours && low_is(LOW_LINK, pair[1]) && low_is(LOW_EXE, program.exe)) {
-		w->pid = fork_low();
-		if (w->pid == 0)
-			become_worker(low.fd[LOW_LINK], low.fd[LOW_EXE], argv);
-	} else {
-		w->pid = fork();
-		if (w->pid == 0)
-			become_worker(pair[1], program.exe, argv);
-	}
+	fd[0] = pair[1];
+	w->pid = launch_fork(fd);
+	if (w->pid == 0)
+		become_worker(fd[0], fd[1], argv);
 	err = -errno;
-	if (low.ours)
-		low_empty();
 	close(pair[1]);
 	if (w->pid > 0)
 		return 0;

@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include "events/kept_msg.h"
 #include "tgtd/keeper/let_go.h"
 
+#define ADMIN_LOCK "admin-lock/"
 #define LOOK_US 100
 #define LOOKS 10000
 
@@ -60,4 +63,15 @@ void hold_no_more(int fd)
 	/* The number goes first, the file is waited for then. */
 	for (unsigned i = 0; !status && i < LOOKS && fcntl(fd, F_GETFD) >= 0; i++)
 		usleep(LOOK_US);
+}
+
+void hold_for_nobody(const char *key, int fd)
+{
+	struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+
+	(void)shutdown(fd, SHUT_RDWR);
+	/* (Those of stores stay: what was asked of one may still be done.) */
+	if (!strncmp(key, ADMIN_LOCK, strlen(ADMIN_LOCK)))
+		(void)fcntl(fd, F_OFD_SETLK, &none);
+	hold_no_more(fd);
 }

@@ -8,5 +8,8 @@
 
 /* @fd is no more open. Waits for no file. The keeper's one thread. */
 void hold_no_more(int fd);
+/* As the keeper ends: nobody listens there any more, or talks, or has the lock of the control port.
+ * A worker that has died may have a copy for as long as a store hangs. */
+void hold_for_nobody(const char *key, int fd);
 
 #endif

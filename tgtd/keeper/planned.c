@@ -13,6 +13,8 @@
 
 #define PREPARE_NS (20 * NSEC_PER_SEC)
 #define LOOK_MS 250
+#define END_LOOK_US 1000
+#define END_LOOKS 500
 #define HEARD_MAX 16u /* of what the next one says in a turn: it has one word to say */
 
 static struct {
@@ -22,7 +24,7 @@ static struct {
 	unsigned to_send; /* of the holdings; UINT_MAX: PREPARE was sent, too */
 	bool prepared, went;
 	uint64_t wants; /* KEPT_WANTS_* of it, when it is prepared */
-	bool deaf; /* the next one has ended, or says what it should not */
+	bool deaf;	/* the next one has ended, or says what it should not */
 	/* When: somebody wanted this, it was prepared, GO, nobody was served any more, QUIESCENT,
 	 * and the next one was told to begin. 0: not */
 	uint64_t asked, ready, gone, rests, quiet, begun;
@@ -222,6 +224,8 @@ void planned_end(void)
 	if (!p.next.pid)
 		return;
 	(void)kill(p.next.pid, SIGKILL);
-	(void)waitpid(p.next.pid, NULL, 0);
+	/* It has copies of files, of which some may not let themselves be closed. */
+	for (unsigned i = 0; i < END_LOOKS && !waitpid(p.next.pid, NULL, WNOHANG); i++)
+		usleep(END_LOOK_US);
 	launch_forget(&p.next);
 }

@@ -54,8 +54,8 @@ const char *replace_why(void)
 
 void replace_end(void)
 {
-	if (r.check && !kill(r.check, SIGKILL))
-		(void)waitpid(r.check, NULL, 0);
+	if (r.check)
+		(void)kill(r.check, SIGKILL); /* (init reaps it) */
 	r.check = 0;
 	if (r.wanted && r.exe >= 0)
 		close(r.exe);
@@ -110,7 +110,7 @@ static void set_all(const struct table *t, int table, int flag)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-__attribute__((noreturn)) static void check_run(int table, char *const *argv)
+__attribute__((noreturn)) static void check_run(int table, int exe, char *const *argv)
 {
 	static char *args[ARGS_MAX + 3];
 	char number[16];
@@ -121,27 +121,27 @@ __attribute__((noreturn)) static void check_run(int table, char *const *argv)
 		args[n] = argv[n];
 		n++;
 	}
-	args[n++] = (char *)(uintptr_t)"--keeper-check";
+	args[n++] = (char *)(uintptr_t) "--keeper-check";
 	args[n] = number;
 	/* (A program may be a script, which is opened by that number.) */
-	if (unsetenv("NOTIFY_SOCKET") || fcntl(table, F_SETFD, 0) || fcntl(r.exe, F_SETFD, 0) ||
+	if (unsetenv("NOTIFY_SOCKET") || fcntl(table, F_SETFD, 0) || fcntl(exe, F_SETFD, 0) ||
 	    sigprocmask(SIG_SETMASK, &launch_program()->mask, NULL))
 		_exit(1);
-	execveat(r.exe, "", args, environ, AT_EMPTY_PATH);
+	execveat(exe, "", args, environ, AT_EMPTY_PATH);
 	_exit(1);
 }
 
 static void check_begin(void (*save)(struct table_state *s), char *const *argv)
 {
 	struct table t;
-	int table = make_table(&t, save);
+	int table = make_table(&t, save), fd[2] = { table, r.exe };
 
 	table_free(&t);
 	r.until = clock_now_ns() + CHECK_NS;
 	if (table >= 0)
-		r.check = fork();
+		r.check = launch_fork(fd);
 	if (table >= 0 && r.check == 0)
-		check_run(table, argv);
+		check_run(fd[0], fd[1], argv);
 	if (table < 0 || r.check < 0) {
 		snprintf(r.why, sizeof(r.why), "it cannot be tried: %s",
 			 strerror(table < 0 ? -table : errno));
