@@ -38,6 +38,8 @@ done
 touch "$LATE_OPEN"
 kill -9 "$worker"
 is "another worker serves" another
+restored() { sed -n 's/.*restored what was configured: .* in \([0-9]*\) ms.*/\1/p' "$dir/log" | tail -1; }
+is "... and has not waited long for two that hang: $(restored) ms" test "$(restored)" -lt 1500
 peer read "$port" $iqn-2 64
 is "... the other store" test "$out" = 2
 peer write "$port" $iqn-2 72 4

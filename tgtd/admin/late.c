@@ -24,10 +24,12 @@
 #include "events/log.h"
 #include "tgtd/admin/admin_int.h"
 
-#define LATE_NS (2 * NSEC_PER_SEC)
+/* All others wait for so long, and its own commands go on to wait for it (AWAIT_NS). */
+#define LATE_NS (500 * NSEC_PER_MSEC)
 /* Units of a target come back one after the other. When one store of the process before hangs, the
  * next of the same disk or server may, too, and everybody waits for the sum. */
-#define NEXT_NS (100 * NSEC_PER_MSEC)
+#define NEXT_NS (25 * NSEC_PER_MSEC)
+#define AGAIN_NS (2 * NSEC_PER_SEC)
 #define BUSY_NS (50 * NSEC_PER_MSEC)
 /* The memory of a dead worker takes milliseconds to go, and a busy disk answers within a second or
  * two. Initiators give a command 30 s, most of them, before they abort it. */
@@ -260,7 +262,7 @@ static bool no_memory(struct late *l)
 	so->err = 0;
 	*so->reason = '\0';
 	timer_init(&l->timer, late_try);
-	loop_timer_arm(adm.conf.main, &l->timer, LATE_NS);
+	loop_timer_arm(adm.conf.main, &l->timer, AGAIN_NS);
 	return true;
 }
 
