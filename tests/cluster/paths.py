@@ -48,13 +48,19 @@ def generation(block, data):
     return gen
 
 
+def counter(name):
+    """A file of numbers that grow: who reads it meanwhile finds those of before, never none."""
+    fd = os.open(shared + name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    return lambda *n: os.pwrite(fd, (' '.join(map(str, n)) + '\n').encode(), 0)
+
+
 paths = Paths(addresses)
 seen, transfer = paths.seen, paths.transfer
 
 
 def write_all():
     r, writes, reads, worst, last = random.Random(os.getpid()), 0, 0, 0.0, time.monotonic()
-    gen = max(begun(block) for block in range(BLOCKS))
+    gen, note = max(begun(block) for block in range(BLOCKS)), counter('.n')
     while not os.path.exists(flag):
         block = r.randrange(BLOCKS)
         if r.random() < 0.3:
@@ -70,8 +76,7 @@ def write_all():
             writes += 1
         now = time.monotonic()
         worst, last = max(worst, now - last), now
-        with open(shared + '.n', 'w') as f:
-            f.write('%u %u\n' % (writes, int(worst * 1000)))
+        note(writes, int(worst * 1000))
     for block in range(BLOCKS):
         got = generation(block, transfer(lambda p: p.read(block * 8, 8, lun=LUN)))
         assert acked(block) == got, ('lost', block, acked(block), got)
@@ -79,7 +84,7 @@ def write_all():
 
 
 def read_all():
-    r, good, refused = random.Random(os.getpid()), 0, {}
+    r, good, refused, note = random.Random(os.getpid()), 0, {}, counter('.r')
     while not os.path.exists(flag):
         block = r.randrange(BLOCKS)
         before = acked(block)
@@ -91,8 +96,7 @@ def read_all():
         else:
             refused[status] = refused.get(status, 0) + 1
             time.sleep(0.005)
-        with open(shared + '.r', 'w') as f:
-            f.write('%u\n' % good)
+        note(good)
     print('%u reads, none stale, %s' % (good, refused))
 
 
