@@ -14,6 +14,7 @@
 #   mgr_start        a manager, without modules: it tells the monitor how full pools are
 #   ceph_kill        ends it; its files go with $ceph
 #
+# Objects are in $ceph_pgs placement groups, 8 unless set.
 # At $ceph_addr, 127.0.0.1 unless set. No authentication; with auth=cephx before ceph_start everybody
 # needs a key, client.NAME's is in $ceph/client.NAME.keyring.
 #
@@ -161,6 +162,7 @@ ceph_start() {
 	} >>"$ceph/out/mkfs.out" 2>&1 || return 1
 	osd_start
 	{
-		osd_is_up && timeout 60 ceph osd pool create rbd 8 8 && timeout 60 rbd pool init rbd
+		osd_is_up && timeout 60 ceph osd pool create rbd "${ceph_pgs:-8}" "${ceph_pgs:-8}" &&
+			timeout 60 rbd pool init rbd
 	} >>"$ceph/out/mkfs.out" 2>&1
 }

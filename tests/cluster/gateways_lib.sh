@@ -10,6 +10,7 @@
 #   gadm GATEWAY ...                     its tgtadm: $out, $rc
 #   field GATEWAY NAME                   of the unit, as that gateway knows it
 #   await SECONDS COMMAND...             until it is true
+#   tells NAME CONDITION...              as is; where it fails, what each gateway knows, and has said
 #   gw_freeze GATEWAY, gw_wake           SIGSTOP of both, and SIGCONT
 #   load_start GATEWAY                   paths.py by all paths, and one that reads by that one alone
 #   further N                            until it has written so much more
@@ -129,6 +130,16 @@ field() { # GATEWAY NAME: of the unit, as that gateway knows it
 	sed -n "/Unit:/,\$s/^ *$2: \([^,]*\).*/\1/p" <<<"$out"
 }
 owner_at() { field "$1" Owner; }
+tells() { # NAME CONDITION...
+	local g before=$failures
+	is "$@"
+	[ $failures != "$before" ] || return 0
+	for g in a b c; do
+		[ -z "${gpid[$g]-}" ] || gadm "$g" --mode cluster --op show
+		{ printf 'knows:\n%s\nhas said:\n' "${gpid[$g]+$out}" && tail -n 60 "$dir/$g/log"; } |
+			sed "s/^/#   $g /"
+	done
+}
 await() { # SECONDS COMMAND...
 	local until=$((SECONDS + $1))
 	shift
