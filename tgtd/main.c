@@ -3,6 +3,7 @@
  * Which process this is. The one that is started becomes the keeper (keep.h), and runs this program
  * again, as a worker, which serves (serve.h). With --no-keeper it serves itself.
  */
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,14 +27,28 @@ static void be_worker(const struct options *opt, int keeper)
 		log_open(LOG_SINK_SYSLOG, "tgtd");
 }
 
+/* What is said goes to 2: it must not be a store's, or memory, when our parent has closed it. */
+static void open_standard(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	static struct options opt;
 	char **args = NULL;
-	const int keeper = launch_link(), table = keeper < 0 ? replace_link() : -1;
-	int rc;
+	int keeper, table, rc;
 
 	began_main();
+	open_standard();
+	keeper = launch_link();
+	table = keeper < 0 ? replace_link() : -1;
 	if (keeper < 0)
 		args = keep_args(argc, argv);
 	switch (options_parse(&opt, argc, argv)) {

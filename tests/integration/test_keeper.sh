@@ -11,6 +11,28 @@ iqn=iqn.2026-11.org.tgtd:keeper
 ulimit -c 0
 field() { tr ' ' '\n' <"/proc/$1/stat" | sed -n "$2p"; }
 
+# ---- a parent that has closed 0 to 2: what is said must not go to what has these numbers then
+mkdir "$dir/state"
+"$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache size=16m --pid-file "$dir/pid" \
+	--iscsi "portal=127.0.0.1:$port" <&- >&- 2>&- &
+pid=$!
+kind=ours
+is "it is started without 0 to 2" another
+nothing() {
+	local n
+	for n in 0 1 2; do
+		out="$1 $n $(readlink "/proc/$1/fd/$n")"
+		[ "$(readlink "/proc/$1/fd/$n")" = /dev/null ] || return 1
+	done
+}
+is "... its keeper says what it says to nobody" nothing "$pid"
+is "... so does its worker" nothing "$worker"
+kill -9 "$worker"
+is "... that dies" another
+is "... and the next one" nothing "$worker"
+: >"$dir/log"
+is "... and it ends with 0" daemon_stop
+
 # ---- two processes
 daemon_start ours --pid-file "$dir/pid"
 is "the pid file names the keeper" test "$(cat "$dir/pid")" = "$pid"
