@@ -165,4 +165,18 @@ rm "$dir/hangs.close"
 is "when it answers again, the worker has gone" ended "$stuck"
 is "the other one ends with 0" daemon_stop
 is "no report" no_report
+
+# ---- our parent has left open all numbers that a worker would begin with
+for fd in 3 4 5 6 7 8 9; do eval "exec $fd</dev/null"; done
+for _ in $(seq 80); do exec {fd}</dev/null; done
+rm -rf "$dir/state"
+daemon_start ours
+two_units
+touch "$dir/hangs.close"
+worker=$(cat "$dir/state/worker.pid")
+kill -9 "$worker"
+is "many files are open: a worker dies, and another one serves" within 8000 serves_another
+rm "$dir/hangs.close"
+is "it ends with 0" daemon_stop
+is "no report" no_report
 finish

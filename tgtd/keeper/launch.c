@@ -150,6 +150,27 @@ bool launch_fall_back(void)
 
 /* ---- a worker -------------------------------------------------------------------------------- */
 
+/* Of a parent that has left many descriptors open: three of them get other numbers. */
+static unsigned reserve_inherited(int null, unsigned n)
+{
+	for (int fd = STDERR_FILENO + 1; fd < LOW_FDS && n < LOWS; fd++) {
+		const int flags = fcntl(fd, F_GETFD);
+		int other = -1;
+
+		if (flags >= 0 && !(flags & FD_CLOEXEC))
+			other = fcntl(fd, F_DUPFD, LOW_FDS);
+		if (other < 0)
+			continue;
+		if (dup3(null, fd, O_CLOEXEC) < 0) {
+			close(other);
+			continue;
+		}
+		low.taken |= UINT64_C(1) << fd;
+		low.fd[n++] = fd;
+	}
+	return n;
+}
+
 void launch_reserve(void)
 {
 	struct rlimit files;
@@ -163,8 +184,10 @@ void launch_reserve(void)
 		if (n < LOWS)
 			low.fd[n++] = fd;
 	}
-	if (fd >= 0)
+	if (fd >= 0) {
+		n = reserve_inherited(fd, n);
 		close(fd);
+	}
 	low.ours = n == LOWS;
 	if (!low.ours)
 		log_debug("keeper: no low numbers of files are left");
