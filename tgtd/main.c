@@ -42,7 +42,7 @@ static void open_standard(void)
 int main(int argc, char **argv)
 {
 	static struct options opt;
-	char **args = NULL;
+	static char **args; /* (for as long as we run, and known to who looks for leaks) */
 	int keeper, table, rc;
 
 	began_main();
