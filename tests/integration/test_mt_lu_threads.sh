@@ -96,7 +96,7 @@ a=$(cpu lu-1:1) b=$(cpu lu-1:1.1)
 is "what they wrote is what they read" load_ended_well
 a=$(($(cpu lu-1:1) - a)) b=$(($(cpu lu-1:1.1) - b))
 echo "# lu-1:1 $((a / 1000000)) ms, lu-1:1.1 $((b / 1000000)) ms"
-both_worked() { [ $a -gt $((b / 4)) ] && [ $b -gt $((a / 4)) ]; }
+both_worked() { [ $a -gt $((b / 8)) ] && [ $b -gt $((a / 8)) ]; }
 is "both threads worked" both_worked
 
 # ---- more, and fewer, with sessions there
