@@ -52,8 +52,9 @@ enum kept_word {
 			* had stood still, seq: enum kept_end of the last */
 	KEPT_CAN,	/* value: KEPT_CAN_* of this keeper; said by none that can nothing */
 	KEPT_PREPARE,	/* the one before serves still: it is to prepare what it can, to change
-			* nothing, and to say PREPARED. BEGIN comes later, after LEFT that count in
-			* place of these. value, when, text, seq: as of BEGIN */
+			* nothing, and to say PREPARED. LEFT before it are arenas. BEGIN comes
+			* later, after LEFT that count in place of these. value, when, text, seq: as
+			* of BEGIN */
 	KEPT_PREPARED,	/* it waits for BEGIN; value: KEPT_WANTS_* */
 	KEPT_GO,	/* to who has said RESTART: the next one is prepared, or will not be; value:
 			 * what that wants */

@@ -130,7 +130,7 @@ static void comes_out(void)
 	int pair[2];
 
 	BUG_ON(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
-	BUG_ON(holdings_send(pair[0], &at));
+	BUG_ON(holdings_send(pair[0], "", &at));
 	close(pair[0]);
 	while (kept_msg_receive(pair[1], &mail) == 1) {
 		judge();

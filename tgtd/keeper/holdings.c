@@ -124,7 +124,7 @@ bool holdings_any(const char *prefix)
 	return false;
 }
 
-int holdings_send(int fd, unsigned *at)
+int holdings_send(int fd, const char *prefix, unsigned *at)
 {
 	static kept_key keys[KEPT_MSG_FDS];
 	struct kept_msg m = { .word = KEPT_LEFT };
@@ -132,7 +132,7 @@ int holdings_send(int fd, unsigned *at)
 	unsigned n = 0, i;
 
 	for (i = *at; i < held.n && n < KEPT_MSG_FDS; i++)
-		if (held.at[i].fd >= 0) {
+		if (held.at[i].fd >= 0 && !strncmp(held.at[i].key, prefix, strlen(prefix))) {
 			memcpy(keys[n], held.at[i].key, sizeof(kept_key));
 			fds[n++] = held.at[i].fd;
 		}

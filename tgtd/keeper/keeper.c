@@ -170,7 +170,7 @@ static void send_holdings(void)
 	int rc = 1;
 
 	while (rc == 1)
-		rc = holdings_send(k.worker.fd, &k.to_send);
+		rc = holdings_send(k.worker.fd, "", &k.to_send);
 	if (!rc && k.save)
 		rc = kept_msg_send(k.worker.fd, &(struct kept_msg){ .word = KEPT_SAVE }, NULL, NULL,
 				   0);

@@ -64,12 +64,13 @@ void planned_begin(const struct worker *now, char *const *argv, const struct kep
 	planned_go(now); /* (it may start later) */
 }
 
+/* A store's file may wait for its server as it is closed, and there is no need for one yet. */
 static void planned_send(void)
 {
 	int rc = 1;
 
 	while (rc == 1)
-		rc = holdings_send(p.next.fd, &p.to_send);
+		rc = holdings_send(p.next.fd, "arena/", &p.to_send);
 	if (!rc)
 		rc = kept_msg_send(p.next.fd, &p.begin, NULL, NULL, 0);
 	if (!rc)

@@ -89,12 +89,14 @@ START_TEST(test_send)
 	static struct kept_mail mail;
 	bool seen[700] = { false };
 	unsigned at = 0, n = 0, waits = 0;
-	char key[16];
+	char key[24];
 	int pair[2], rc;
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	for (int i = 0; i < 700; i++) {
 		snprintf(key, sizeof(key), "k/%d", i);
+		ck_assert_int_eq(holdings_put(key, devnull()), 0);
+		snprintf(key, sizeof(key), "other/%d", i);
 		ck_assert_int_eq(holdings_put(key, devnull()), 0);
 	}
 	for (int i = 0; i < 700; i += 7) {
@@ -105,7 +107,7 @@ START_TEST(test_send)
 	rc = 20000;
 	ck_assert_int_eq(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &rc, sizeof(rc)), 0);
 	do {
-		rc = holdings_send(pair[0], &at);
+		rc = holdings_send(pair[0], "k/", &at);
 		waits += rc == -EAGAIN;
 		while (kept_msg_receive(pair[1], &mail) == 1) {
 			ck_assert_uint_eq(mail.msg.word, KEPT_LEFT);
@@ -122,7 +124,7 @@ START_TEST(test_send)
 	ck_assert_uint_eq(n, 600);
 	close(pair[1]);
 	at = 0;
-	ck_assert_int_eq(holdings_send(pair[0], &at), -EPIPE);
+	ck_assert_int_eq(holdings_send(pair[0], "", &at), -EPIPE);
 	holdings_end();
 }
 END_TEST

@@ -205,6 +205,7 @@ static _Atomic uint64_t *left_shared(unsigned word, unsigned other, unsigned *ca
 {
 	static struct kept_mail mail;
 	_Atomic uint64_t *p = NULL;
+	unsigned stores = 0;
 
 	for (*came = 0; !*came;) {
 		int rc = kept_msg_receive(link_fd, &mail);
@@ -218,9 +219,13 @@ static _Atomic uint64_t *left_shared(unsigned word, unsigned other, unsigned *ca
 		for (unsigned i = 0; mail.msg.word == KEPT_LEFT && i < mail.msg.n; i++) {
 			if (!strcmp(mail.key[i], "late"))
 				exit(11);
-			if (!strcmp(mail.key[i], "shared") && !p)
+			if (!strcmp(mail.key[i], "arena/shared") && !p)
 				p = shared(mail.fd[i]);
+			stores += !strncmp(mail.key[i], "store/", 6);
 		}
+		/* Who prepares has no use for a file that may not let itself be closed. */
+		if (mail.msg.word == KEPT_PREPARE && stores)
+			exit(14);
 		if (mail.msg.word == word || (other && mail.msg.word == other))
 			*came = mail.msg.word;
 		kept_mail_close(&mail);
@@ -252,7 +257,8 @@ static void testifies_and_stays(void)
 	if (ftruncate(fd, 4096))
 		exit(13);
 	count = shared(fd);
-	tell(KEPT_PUT, 0, "shared", &fd, 1);
+	tell(KEPT_PUT, 0, "arena/shared", &fd, 1);
+	tell(KEPT_PUT, 0, "store/shared", &fd, 1);
 	tell(KEPT_READY, 0, "serving", NULL, 0);
 	tell(KEPT_QUIESCENT, 0, "", NULL, 0); /* nobody has asked */
 	tell(KEPT_RESTART, 0, "a test", NULL, 0);
