@@ -78,6 +78,48 @@ is "... both have gone when it returns" eval '! is_there "$worker" && ! is_there
 is "... with 0" ends_with 0
 nothing_lost 14
 
+# ---- PID 1 of a container: what others leave is its own to wait for
+serves() { # within 20 s
+	for _ in $(seq 200); do
+		adm --mode system --op show
+		[ "$rc" = 0 ] && return 0
+		sleep 0.1
+	done
+	return 1
+}
+no_dead() { # who has ended under $1 does not stay, within 10 s
+	for _ in $(seq 100); do
+		out=$(ps --ppid "$1" -o pid=,stat=,comm=)
+		grep -q ' Z' <<<"$out" || return 0
+		sleep 0.1
+	done
+	return 1
+}
+if unshare --pid --fork --mount-proc true 2>/dev/null; then
+	unshare --pid --fork --mount-proc "$bin/tgtd" -f -C 0 --state-dir "$dir/state" --cache size=16m \
+		--iscsi "portal=127.0.0.1:$port" >>"$dir/log" 2>&1 &
+	pid=$!
+	is "PID 1: it serves" serves
+	is "... as that" has "    Keeper: 1"
+	first=$(worker_of "$pid")
+	adm --mode target --op new --tid 1 --targetname $iqn
+	for _ in 1 2 3; do
+		adm --mode logicalunit --op new --tid 1 --lun 1 -b "$dir/store"
+		adm --mode logicalunit --op delete --tid 1 --lun 1
+	done
+	is "... who closes stores is waited for" no_dead "$first"
+	worker=$(worker_of "$first")
+	kill -9 "$worker"
+	is "... another worker serves" eval 'ended "$worker" && serves'
+	is "... it is waited for" no_dead "$first"
+	kill -TERM "$first"
+	is "... it ends" ended "$first"
+	wait "$pid"
+	pid=
+else
+	echo "ok PID 1 # SKIP no namespaces"
+fi
+
 # ---- an init script
 if ! command -v start-stop-daemon >/dev/null; then
 	echo "ok an init script # SKIP there is no start-stop-daemon"
@@ -88,14 +130,6 @@ start() {
 		--exec "$bin/tgtd" -- -f -C 0 --state-dir "$dir/state" --cache size=16m \
 		--iscsi "portal=127.0.0.1:$port" 2>&1)
 	rc=$?
-}
-serves() { # within 20 s
-	for _ in $(seq 200); do
-		adm --mode system --op show
-		[ "$rc" = 0 ] && return 0
-		sleep 0.1
-	done
-	return 1
 }
 start
 is "start-stop-daemon starts it" serves

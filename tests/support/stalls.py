@@ -6,14 +6,16 @@
 A process on each processor sleeps for a millisecond, over and over, and comes before every other one
 (SCHED_FIFO). When it is late its processor did not run: in a virtual machine because the hypervisor
 gave it to others, or went for memory. FILE gets a line "BEGIN END" of time.monotonic() for each time
-that one was late by more than LATE; the program ends when it is told to (SIGTERM).
+that one was late by more than LATE; the program ends when it is told to (SIGTERM), or when who has begun it has ended.
 """
+import ctypes
 import os
 import signal
 import sys
 import time
 
 NAP, LATE = 0.001, 0.001
+PR_SET_PDEATHSIG = 1
 
 
 def watch(cpu, out):
@@ -47,13 +49,19 @@ def inside(stalls, begin, end):
     return sum(max(0.0, min(end, e) - max(begin, b)) for b, e in stalls)
 
 
+def end_with_parent(sig):
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, sig)
+
+
 if __name__ == '__main__':
+    end_with_parent(signal.SIGTERM)
     fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     children = []
     for cpu in os.sched_getaffinity(0):
         child = os.fork()
         if child == 0:
+            end_with_parent(signal.SIGKILL)
             watch(cpu, fd)
         children.append(child)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})

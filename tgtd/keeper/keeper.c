@@ -22,6 +22,7 @@
 #include "tgtd/keeper/oom.h"
 #include "tgtd/keeper/planned.h"
 #include "tgtd/keeper/replace.h"
+#include "tgtd/keeper/strangers.h"
 #include "tgtd/keeper/watchdog.h"
 
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
@@ -597,6 +598,11 @@ static void told_to_stop(void)
 		signal_worker(SIGTERM);
 }
 
+static bool is_known(pid_t pid)
+{
+	return pid == k.worker.pid || planned_is(pid) || mourned_is(pid) || replace_is(pid);
+}
+
 static void take_signals(void)
 {
 	struct signalfd_siginfo si;
@@ -607,6 +613,7 @@ static void take_signals(void)
 			mourned_look();
 			replace_reap();
 			reap_worker();
+			strangers_reap(is_known);
 		} else {
 			told_to_stop();
 		}

@@ -241,15 +241,15 @@ pid_t launch_fork(int fd[2])
 	return pid;
 }
 
-static int make_tombstone(void)
+/* 0 or -errno: nobody could see whether a worker without one has gone. */
+static int make_tombstone(struct worker *w)
 {
-	int fd = memfd_create("tgtd-tombstone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err = 0;
 
-	if (fd >= 0 && ftruncate(fd, 4096)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
+	w->tombstone = memfd_create("tgtd-tombstone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (w->tombstone < 0 || ftruncate(w->tombstone, 4096))
+		err = -errno;
+	return err;
 }
 
 /* The child, from fork() on. Signals to the keeper's group, from a terminal, are the keeper's. */
@@ -274,9 +274,14 @@ int launch_worker(struct worker *w, char *const *argv)
 {
 	int pair[2], fd[2] = { -1, program.exe }, err;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return -errno;
-	w->tombstone = make_tombstone();
+	*w = (struct worker){ .fd = -1, .tombstone = -1 };
+	err = make_tombstone(w);
+	if (!err && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		err = -errno;
+	if (err) {
+		launch_forget(w);
+		return err;
+	}
 	w->fd = pair[0];
 	fd[0] = pair[1];
 	w->pid = launch_fork(fd);

@@ -42,6 +42,14 @@ unsigned mourned_count(void)
 	return m.n;
 }
 
+bool mourned_is(pid_t pid)
+{
+	for (unsigned i = 0; i < m.n; i++)
+		if (m.of[i].worker.pid == pid)
+			return true;
+	return false;
+}
+
 static bool mourned_gone(struct mourned *one)
 {
 	if (!one->reaped)

@@ -16,6 +16,8 @@ bool mourned_may(void);
 /* Nobody waits for @w any more, which is empty afterwards. @reaped: waitpid() has had it. */
 void mourned_add(struct worker *w, bool reaped);
 unsigned mourned_count(void);
+/* Is @pid one of them? */
+bool mourned_is(pid_t pid);
 /* Looks which of them have gone, and reaps them. */
 void mourned_look(void);
 /* When to look again; -1: there is none. */

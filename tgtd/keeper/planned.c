@@ -157,6 +157,11 @@ bool planned_mourns(void)
 	return p.old.pid != 0;
 }
 
+bool planned_is(pid_t pid)
+{
+	return pid == p.next.pid || pid == p.old.pid;
+}
+
 bool planned_take(struct worker *w)
 {
 	if (!p.next.pid)

@@ -40,6 +40,8 @@ bool planned_testified(const struct worker *now) must_check;
 bool planned_waits(void);
 /* Is there one that has been buried, and not reaped? */
 bool planned_mourns(void);
+/* Is @pid either of them? */
+bool planned_is(pid_t pid);
 /* The next one becomes @w, if there is one. It may have ended already. */
 bool planned_take(struct worker *w) must_check;
 /* @w is not the keeper's worker any more, but still has to be reaped: by planned_reap(), when a

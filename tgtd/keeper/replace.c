@@ -173,6 +173,11 @@ void replace_reap(void)
 		check_over(status);
 }
 
+bool replace_is(pid_t pid)
+{
+	return pid == r.check;
+}
+
 static void check_look(void)
 {
 	if (clock_now_ns() < r.until || *r.why)

@@ -25,6 +25,8 @@ void replace_want(void);
 int replace_wait_ms(void);
 /* A child has ended, maybe ours. */
 void replace_reap(void);
+/* Is @pid who looks whether the new program takes over? */
+bool replace_is(pid_t pid);
 /* To be called often. @quiet: nothing is under way that the table could not say. @save fills in
  * what replace.c does not know: all of the state but what launch.c has. @argv: the keeper's own.
  * Does not return when the other program takes over. True: it will not, and replace_why() says
