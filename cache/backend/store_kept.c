@@ -20,7 +20,8 @@ static const char *const prefixes[KEPT_KINDS] = {
 struct item {
 	struct list link;
 	char key[KEPT_KEY_MAX + 1];
-	int left;	/* what the process before has left; -1: nothing */
+	int left;	/* what the process before has left; -1: nothing, or somebody uses it */
+	int lent;	/* a duplicate of that: his; -1: nobody has one */
 	int to_put;	/* the keeper is to get it; -1: nothing */
 	unsigned users; /* 0: it goes, unless it was left and may be asked for */
 	bool has;	/* the keeper does */
@@ -65,7 +66,7 @@ static struct item *kept_item_new(const char *key)
 	if (!it)
 		return NULL;
 	snprintf(it->key, sizeof(it->key), "%s", key);
-	it->left = it->to_put = -1;
+	it->left = it->lent = it->to_put = -1;
 	list_init(&it->link);
 	list_add_tail(&items, &it->link);
 	return it;
@@ -166,8 +167,8 @@ int store_kept_find(enum store_kept kind, const char *name)
 	key_of(key, kind, name);
 	pthread_mutex_lock(&lock);
 	it = kept_item_find(key);
-	if (it && it->left >= 0)
-		fd = fcntl(it->left, F_DUPFD_CLOEXEC, 0);
+	if (it && (it->left >= 0 || it->lent >= 0))
+		fd = fcntl(it->left >= 0 ? it->left : it->lent, F_DUPFD_CLOEXEC, 0);
 	pthread_mutex_unlock(&lock);
 	/* (It may hang, as the store may.) */
 	if (fd >= 0 && (fstat(fd, &st) || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) ||
@@ -182,6 +183,7 @@ void store_kept_use(enum store_kept kind, const char *name, int fd, bool found)
 {
 	char key[KEPT_KEY_MAX + 1];
 	struct item *it;
+	int spare = -1;
 
 	key_of(key, kind, name);
 	pthread_mutex_lock(&lock);
@@ -194,8 +196,15 @@ void store_kept_use(enum store_kept kind, const char *name, int fd, bool found)
 			close_fd(&it->to_put);
 			it->to_put = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 		}
+		/* One is enough: a unit would cost twice as many after a restart. */
+		if (found && it->left >= 0) {
+			spare = it->left;
+			it->left = -1;
+			it->lent = fd;
+		}
 	}
 	pthread_mutex_unlock(&lock);
+	close_fd(&spare); /* (which may hang, as the store may) */
 }
 
 void store_kept_drop(enum store_kept kind, const char *name)
@@ -206,6 +215,8 @@ void store_kept_drop(enum store_kept kind, const char *name)
 	key_of(key, kind, name);
 	pthread_mutex_lock(&lock);
 	it = kept_item_find(key);
+	if (it) /* he may be who has it */
+		it->lent = -1;
 	if (it && it->users && !--it->users)
 		close_fd(&it->left); /* whoever opens it next is another one */
 	pthread_mutex_unlock(&lock);

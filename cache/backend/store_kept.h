@@ -36,8 +36,8 @@ void store_kept_rest(void);
 /* A duplicate, the caller's, of what was left by that name; or -1. It is a file or a block device;
  * the caller sees to the rest. Any thread. */
 int store_kept_find(enum store_kept kind, const char *name) must_check;
-/* @fd is in use by that name, until store_kept_drop(), once for each call. The keeper gets a
- * duplicate, unless it was @found, and is there still. Any thread. */
+/* @fd is in use by that name, until store_kept_drop(), once for each call, and stays open as long.
+ * The keeper gets a duplicate, unless it was @found, and is there still. Any thread. */
 void store_kept_use(enum store_kept kind, const char *name, int fd, bool found);
 void store_kept_drop(enum store_kept kind, const char *name);
 /* Does the keeper have it, as far as it has been told? Any thread. */

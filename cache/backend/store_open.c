@@ -108,8 +108,8 @@ static void unlock_file(const struct store_opener *o, int fd)
 	struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
 
 	(void)fcntl(fd, F_OFD_SETLK, &none);
-	close(fd);
 	store_kept_drop(KEPT_LOCK, o->blk->store_id);
+	close(fd);
 }
 
 static bool is_same_file(int a, int b)

@@ -48,6 +48,15 @@ daemon_start ours --cache size=4m
 configure "$dir/disk"
 peer write "$port" $iqn 64 7
 is "a write" test "$?" = 0
+has_open() { # so many descriptors of the store has the worker, within 10 s
+	for _ in $(seq 100); do
+		out="$(find "/proc/$worker/fd" -lname "$dir/disk" | wc -l) descriptors"
+		[ "$out" = "$1 descriptors" ] && return 0
+		sleep 0.1
+	done
+	return 1
+}
+is "a unit has three descriptors" has_open 3
 
 # ---- the lock
 locker "$dir/disk" "$dir/end" >"$dir/got" 2>&1 &
@@ -55,9 +64,11 @@ locks=$!
 while [ ! -e "$dir/end.began" ] && kill -0 $locks 2>/dev/null; do sleep 0.02; done
 kill -9 "$worker"
 is "another worker serves after a kill" another
+is "... it has as many" has_open 3
 adm --mode sys --op update --name restart --value now
 [ "$rc" = 0 ] || adm --op update --mode sys --name restart
 is "... and after a planned restart" another
+is "... as many, too" has_open 3
 touch "$dir/end"
 wait $locks
 is "nobody else has had the lock at any moment" test "$(cat "$dir/got")" = 0
