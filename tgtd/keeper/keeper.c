@@ -27,6 +27,9 @@
 
 #define QUICK_NS (10 * NSEC_PER_SEC) /* who dies sooner may do so again and again */
 #define START_TRIES 10
+#define START_LOOK_MS 200 /* between them, and */
+#define START_LATE_MS 2000 /* after these */
+#define SAVES_MAX 3u /* workers that are to write back, and are killed */
 #define GONE_SOON_NS (2 * NSEC_PER_SEC)
 #define WRITE_BACK_US                                                                              \
 	(10 * NSEC_PER_SEC / 1000)  /* until one does that, and says how long it takes */
@@ -51,6 +54,7 @@ static struct {
 	bool planned;	  /* or a restart */
 	bool quiescent;	  /* ... and nothing of this one is under way any more: it is killed */
 	bool save;	  /* this one is to write back what was left, and to end */
+	unsigned saves;	  /* so many have been told that */
 	uint64_t told;	  /* when a signal said for the first time that somebody wants the end */
 	bool at_once;	  /* and another one that nobody waits for anything */
 	bool gave_up;	  /* workers die too soon */
@@ -90,10 +94,23 @@ static int launch_one(struct worker *w)
 	return err;
 }
 
+/* A program that stands still as it prepares would do so again, and serve nobody. */
+static void drop_next(void)
+{
+	if (!planned_drop() || !k.renewed || !launch_fall_back())
+		return;
+	log_error("keeper: the new program does not serve (it is not prepared in time): going back "
+		  "to the one before");
+	snprintf(k.why, sizeof(k.why), "the new program does not serve");
+	k.renewed = false;
+}
+
 static int keeper_start_worker(void)
 {
-	int err = planned_take(&k.worker) ? 0 : launch_one(&k.worker);
+	int err;
 
+	drop_next();
+	err = planned_take(&k.worker) ? 0 : launch_one(&k.worker);
 	if (err)
 		return err;
 	oom_begin();
@@ -379,11 +396,18 @@ static void hear_all(unsigned most)
 /* ---- the end of a worker --------------------------------------------------------------------- */
 
 /* A worker that has ended may have left what only another one can write back. (One that has ended
- * by itself has written it back, or said what is lost.) */
+ * by itself has written it back, or said what is lost.) That one may be killed, too. */
 static bool is_to_save(void)
 {
-	return k.ever && !k.save && !k.at_once && holdings_any("arena/") &&
-	       (WIFSIGNALED(k.status) || k.planned || k.gave_up);
+	const bool left = WIFSIGNALED(k.status) || (!k.save && (k.planned || k.gave_up));
+
+	return k.ever && k.saves < SAVES_MAX && !k.at_once && left && holdings_any("arena/");
+}
+
+static void begin_to_save(void)
+{
+	k.save = true;
+	k.saves++;
 }
 
 /* No worker is wanted any more. */
@@ -391,9 +415,8 @@ static int final_status(bool served)
 {
 	char how[64];
 
-	if (k.gave_up)
+	if (k.gave_up && !(k.save && WIFSIGNALED(k.status)))
 		return 1;
-
 	if (WIFEXITED(k.status))
 		return WEXITSTATUS(k.status);
 	/* It was told before it could listen, when there was nothing yet that could be lost. */
@@ -434,7 +457,7 @@ static int after_crash(bool served)
 		if (!is_to_save())
 			return 1;
 		log_error("keeper: one more writes back what they have left");
-		k.save = true;
+		begin_to_save();
 		return -1;
 	}
 	if (!k.aborted)
@@ -445,11 +468,36 @@ static int after_crash(bool served)
 }
 
 static void reap_worker(void);
+static void take_signals(void);
+
+/* Memory, or processes, have run out. What the workers before have left is lost with this process:
+ * so it goes on until one can be run, or nobody wants that any more. -1, or the exit status. */
+static int start_another(void)
+{
+	for (unsigned i = 0; keeper_start_worker(); i++) {
+		struct pollfd p = { .fd = k.signals, .events = POLLIN };
+
+		if (i == START_TRIES)
+			log_error("keeper: no worker can be started: nobody is served, and it is "
+				  "tried again and again");
+		if (poll(&p, 1, i < START_TRIES ? START_LOOK_MS : START_LATE_MS) > 0)
+			take_signals();
+		if (k.stop && !k.save && is_to_save())
+			begin_to_save();
+		if (k.stop && (!k.save || k.at_once)) {
+			if (k.ever && holdings_any("arena/"))
+				log_error("keeper: no worker could be started: what was not "
+					  "written back is lost");
+			return 1;
+		}
+	}
+	reap_worker();
+	return -1;
+}
 
 /* Its memory has gone. -1: another one is to start; or the exit status. */
 static int worker_gone(void)
 {
-	const struct timespec nap = { .tv_nsec = 200 * NSEC_PER_MSEC };
 	const bool served = k.since;
 	int status = -1;
 
@@ -465,7 +513,7 @@ static int worker_gone(void)
 			"keeper: worker %d %s while it was to end: another one writes back what it "
 			"has left",
 			k.worker.pid, k.why);
-		k.save = true;
+		begin_to_save();
 	} else if (k.planned && served) {
 		/* Who has not served has nothing to restart for: else that might go on for ever. */
 		if (clock_now_ns() - k.since >= QUICK_NS)
@@ -494,14 +542,7 @@ static int worker_gone(void)
 		mourned_add(&k.worker, !k.unreaped);
 	else
 		launch_forget(&k.worker);
-	for (unsigned i = 0; i < START_TRIES; i++) {
-		if (!keeper_start_worker()) {
-			reap_worker();
-			return -1;
-		}
-		nanosleep(&nap, NULL); /* memory or processes have run out */
-	}
-	return 1;
+	return start_another();
 }
 
 /* It serves no more, and has testified that nothing of it is under way. As worker_gone(). */

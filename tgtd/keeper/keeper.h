@@ -19,8 +19,9 @@
  * - SIGTERM and SIGINT go to the worker, each time as SIGTERM; to one that takes the place of
  *   another when it serves.
  * - Where a cache was left and nobody is to serve (the worker has died while it was to end, there
- *   is none, or four have died), one more is started. It writes back and ends. When that dies, or
- *   a second signal comes a second later, what was left is lost.
+ *   is none, or four have died), one more is started. It writes back and ends. When that is killed
+ *   another one does, up to three in all. When the last dies, or a second signal comes a second
+ *   later, what was left is lost.
  * - A worker whose threads stand still (tgtd/pulse.h), or that gives no sign of life (watchdog.h),
  *   is ended by SIGABRT. One that is stopped, by SIGSTOP or a debugger, is waited for, and one that
  *   gets no processor.

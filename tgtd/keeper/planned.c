@@ -25,6 +25,7 @@ static struct {
 	bool prepared, went;
 	uint64_t wants; /* KEPT_WANTS_* of it, when it is prepared */
 	bool deaf;	/* the next one has ended, or says what it should not */
+	bool late;	/* it has not prepared in time */
 	/* When: somebody wanted this, it was prepared, GO, nobody was served any more, QUIESCENT,
 	 * and the next one was told to begin. 0: not */
 	uint64_t asked, ready, gone, rests, quiet, begun;
@@ -54,7 +55,7 @@ void planned_begin(const struct worker *now, char *const *argv, const struct kep
 	p.begin = *begin;
 	p.begin.word = KEPT_PREPARE;
 	p.to_send = 0;
-	p.prepared = p.went = p.deaf = false;
+	p.prepared = p.went = p.deaf = p.late = false;
 	p.ready = p.gone = p.rests = p.quiet = p.begun = 0;
 	p.asked = clock_now_ns();
 	err = launch_worker(&p.next, argv);
@@ -117,9 +118,10 @@ void planned_turn(const struct worker *now, short revents)
 		planned_send();
 	if (revents & (POLLIN | POLLHUP | POLLERR))
 		planned_hear();
+	p.late = !p.deaf && !p.prepared && clock_now_ns() - p.asked >= PREPARE_NS;
 	if (p.deaf)
 		log_notice("keeper: the next worker has ended before it was prepared");
-	else if (!p.prepared && clock_now_ns() - p.asked >= PREPARE_NS)
+	else if (p.late)
 		log_notice("keeper: the next worker is not prepared in time");
 	else if (!p.prepared)
 		return;
@@ -160,6 +162,19 @@ bool planned_mourns(void)
 bool planned_is(pid_t pid)
 {
 	return pid == p.next.pid || pid == p.old.pid;
+}
+
+/* One that has ended would count as a worker that has died. One that was not prepared in time may
+ * never be, and who has not been told all would hear the half of it twice. */
+bool planned_drop(void)
+{
+	if (!p.next.pid)
+		return false;
+	if (waitpid(p.next.pid, NULL, WNOHANG))
+		launch_forget(&p.next);
+	else if (p.deaf || p.late || p.to_send != UINT_MAX)
+		planned_end();
+	return p.late;
 }
 
 bool planned_take(struct worker *w)

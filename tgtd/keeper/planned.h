@@ -9,9 +9,10 @@
  *     QUIESCENT -------> planned_testified(): it is killed
  *                        planned_take(), planned_bury() --- LEFT, BEGIN --->
  *
- * GO is said in any case: when the next one has ended, cannot be run, or takes PREPARE_NS. What is
- * testified counts only of who was asked to go, beside one that is prepared. Without it the next
- * one waits until the memory of the one before has gone, as after a crash.
+ * GO is said in any case: when the next one has ended, cannot be run, or takes PREPARE_NS. Then
+ * planned_drop() ends it, and another one is run when the one before has gone. What is testified
+ * counts only of who was asked to go, beside one that is prepared. Without it the next one waits
+ * until the memory of the one before has gone, as after a crash.
  */
 #ifndef TGTD_KEEPER_PLANNED_H
 #define TGTD_KEEPER_PLANNED_H
@@ -42,6 +43,9 @@ bool planned_waits(void);
 bool planned_mourns(void);
 /* Is @pid either of them? */
 bool planned_is(pid_t pid);
+/* The next one is let go of if it has ended, or is not what it should be by now. True: it was not
+ * prepared in time. Before planned_take(). */
+bool planned_drop(void) must_check;
 /* The next one becomes @w, if there is one. It may have ended already. */
 bool planned_take(struct worker *w) must_check;
 /* @w is not the keeper's worker any more, but still has to be reaped: by planned_reap(), when a
