@@ -116,6 +116,11 @@ unsigned holdings_count(void)
 	return held.used;
 }
 
+bool holdings_has(const char *key)
+{
+	return *holding_find(key);
+}
+
 bool holdings_any(const char *prefix)
 {
 	for (uint32_t i = 0; i < held.n; i++)

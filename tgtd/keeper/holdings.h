@@ -16,6 +16,7 @@ void holdings_drop(const char *key);
 unsigned holdings_count(void);
 /* Is there a key that begins with @prefix? */
 bool holdings_any(const char *prefix);
+bool holdings_has(const char *key);
 /* Sends the next KEPT_MSG_FDS of those whose key begins with @prefix to a new process. *@at is 0 at
  * first. 1: there is more; 0: that was all; -errno (-EAGAIN: later). */
 int holdings_send(int fd, const char *prefix, unsigned *at) must_check;

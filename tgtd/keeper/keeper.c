@@ -42,7 +42,9 @@
 #define STOPPING_MAX_US (3600 * NSEC_PER_SEC / 1000)
 #define DEATH_LOOK_MS 100 /* of one that cannot be waited for */
 #define BESIDE_NS (50 * NSEC_PER_MSEC) /* most are gone by then */
-#define OWN_FDS 32u /* descriptors that nothing is kept in */
+/* Descriptors that nothing is kept in: to start the next worker, or another program. */
+#define OWN_FDS 16u
+#define MANY_FDS 16u /* ... and so many that are not for what comes in any number */
 
 static struct {
 	const struct keeper_conf *conf;
@@ -219,19 +221,27 @@ static void answer(uint32_t seq, int err)
 				strerror(-err));
 }
 
-/* The lowest number that is free comes first: beyond @fd there is room. */
-static bool fds_left(int fd)
+static bool comes_in_any_number(const char *key)
 {
+	return !strncmp(key, "session/", 8) || !strncmp(key, "counter/", 8);
+}
+
+/* The lowest number that is free comes first: beyond @fd there is room. */
+static bool fds_left(int fd, const char *key)
+{
+	const rlim_t most = OWN_FDS + (comes_in_any_number(key) ? MANY_FDS : 0);
 	struct rlimit files;
 
-	return getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)fd + OWN_FDS < files.rlim_cur;
+	return getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)fd + most < files.rlim_cur;
 }
 
 static void hear_put(struct kept_mail *mail)
 {
 	int err = -EBADMSG;
 
-	if (mail->msg.n == 1 && !fds_left(mail->fd[0])) {
+	/* (What takes the place of another one takes no more room.) */
+	if (mail->msg.n == 1 && !holdings_has(mail->msg.text) &&
+	    !fds_left(mail->fd[0], mail->msg.text)) {
 		err = -EMFILE;
 	} else if (mail->msg.n == 1) {
 		err = holdings_put(mail->msg.text, mail->fd[0]);

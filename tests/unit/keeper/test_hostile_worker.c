@@ -107,24 +107,40 @@ static void stops_often(void)
 	exit(0);
 }
 
-/* Puts as many as the keeper takes; the next worker finds them. */
-static void fills(void)
+/* As many as the keeper takes. */
+static unsigned fill(const char *kind, int fd)
 {
-	unsigned left, restarts = begin(&left), kept = 0;
-	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), err = 0;
-	char key[16];
+	unsigned kept = 0;
+	int err = 0;
 
-	tell(KEPT_READY, 0, "serving", NULL, 0);
-	if (restarts)
-		left >= 16 && left < 128 ? worker_ends() : exit(8);
 	for (unsigned i = 0; i < 300; i++) {
-		snprintf(key, sizeof(key), "k/%u", i);
+		char key[32];
+
+		snprintf(key, sizeof(key), "%s/%u", kind, i);
 		tell(KEPT_PUT, 0, key, &fd, 1);
 		err = answered();
 		kept += !err;
 	}
-	if (kept < 16 || err != EMFILE)
-		exit(7);
+	return err == EMFILE ? kept : 0;
+}
+
+/* Puts as many as the keeper takes; the next worker finds them. Sessions leave room for what the
+ * others need, and what is there may become another one. */
+static void fills(void)
+{
+	unsigned left, restarts = begin(&left);
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	if (restarts)
+		left >= 16 && left < 128 ? worker_ends() : exit(8);
+	if (fill("session", fd) < 16 || fill("k", fd) < 8)
+		worker_ends(); /* (once told is too little) */
+	for (unsigned i = 0; i < 300; i++) {
+		tell(KEPT_PUT, 0, i % 2 ? "k/0" : "session/0", &fd, 1);
+		if (answered())
+			worker_ends();
+	}
 	abort();
 }
 
