@@ -383,21 +383,39 @@ static int await_answer(uint32_t seq, uint64_t patience)
 	return rc == 1 ? -(int)answer.value : rc ? rc : -EPIPE;
 }
 
-/* Its answer has the number kept.seq. With no @patience -EAGAIN: there is no room. */
+/*
+ * -EAGAIN: there is no room within @patience. The kernel also counts the descriptors that are on
+ * their way in sockets, of all processes of a user, where he may have few open: what others have
+ * sent is taken soon, and nothing says when.
+ */
+static int send_to_keeper(struct kept_msg *msg, const int *fd, uint64_t patience)
+{
+	const uint64_t until = patience ? clock_now_ns() + patience : 0;
+
+	for (;;) {
+		const int rc = kept_msg_send(kept.fd, msg, NULL, fd, fd ? 1 : 0);
+		const uint64_t now = clock_now_ns();
+
+		if (rc != -EAGAIN && rc != -ETOOMANYREFS)
+			return rc;
+		if (now >= until)
+			return -EAGAIN;
+		if (rc == -EAGAIN)
+			wait_for_keeper(POLLOUT, until - now);
+		else
+			(void)poll(NULL, 0, 1);
+	}
+}
+
+/* Its answer has the number kept.seq. */
 static int tell_keeper(enum kept_word word, const char *key, const int *fd, uint64_t patience)
 {
 	struct kept_msg msg = { .word = word, .seq = ++kept.seq };
-	int rc;
 
 	if (kept.gone)
 		return -EPIPE;
 	snprintf(msg.text, sizeof(msg.text), "%s", key);
-	rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
-	if (rc == -EAGAIN && patience) {
-		wait_for_keeper(POLLOUT, patience);
-		rc = kept_msg_send(kept.fd, &msg, NULL, fd, fd ? 1 : 0);
-	}
-	return rc;
+	return send_to_keeper(&msg, fd, patience);
 }
 
 static int ask_keeper(enum kept_word word, const char *key, const int *fd)
@@ -423,7 +441,7 @@ int kept_put_soon(const char *key, int fd)
 	if (!kept_key_ok(key))
 		return -EINVAL;
 	snprintf(msg.text, sizeof(msg.text), "%s", key);
-	return kept_msg_send(kept.fd, &msg, NULL, &fd, 1);
+	return send_to_keeper(&msg, &fd, 0);
 }
 
 /* Both sockets hold as many messages. */
