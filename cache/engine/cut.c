@@ -15,6 +15,8 @@
  *           behind the end. Frames of it may still be under way, so only then the rest of it goes,
  *           and the range is given back
  *
+ * If the store becomes smaller still, it begins anew with what is behind the new end.
+ *
  * Until that is over the device stays as small as it was in between, also when its store is larger
  * by then. Its openers are told afterwards, as if the store had just grown.
  *
@@ -218,8 +220,8 @@ static bool cut_some(struct cache_dev *dev, struct blk_req *req, const struct sp
 	return more;
 }
 
-/* It is over, or has failed. True: the store has become smaller again, and the range has grown
- * meanwhile: it begins anew, with that. */
+/* True: the store has become smaller again, and the range has grown meanwhile. It begins anew with
+ * that, whatever was done: what was the last block lies behind the end, and may not be written. */
 static bool cut_anew(struct cache_dev *dev, struct blk_req *req)
 {
 	leaf_lock(&dev->excl_lock);
@@ -262,7 +264,7 @@ bool stage_cut(struct blk_req *req)
 	for (;;) {
 		if (op_error(op) && dev->mirror && atomic_load(&dev->mirror->failed))
 			__atomic_store_n(&op->error, 0, __ATOMIC_SEQ_CST); /* without it, then */
-		if ((op_error(op) || op->stage == OP_CUT_OVER) && !cut_anew(dev, req))
+		if (!cut_anew(dev, req) && (op_error(op) || op->stage == OP_CUT_OVER))
 			break;
 		const struct span s = cut_span(dev, req);
 

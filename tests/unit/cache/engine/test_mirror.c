@@ -469,8 +469,7 @@ END_TEST
 START_TEST(test_fua_read_waits)
 {
 	begin(SMALL);
-	struct cmd *w = put_block(1, 1),
-		   *r = cmd_go(cmd_begin(BLK_READ, BLOCK, BLOCK, BLK_F_FUA));
+	struct cmd *w = put_block(1, 1), *r = cmd_go(cmd_begin(BLK_READ, BLOCK, BLOCK, BLK_F_FUA));
 
 	for (int i = 0; i < 50; i++)
 		settle();
@@ -827,6 +826,41 @@ START_TEST(test_cut)
 }
 END_TEST
 
+/* ... and smaller still, before the mirror has forgotten. What was the last block is behind the end
+ * then, too: nothing of it may be written when the store is larger. */
+START_TEST(test_cut_again)
+{
+	begin(SMALL);
+	put_block(499, 1);
+	put_block(999, 2);
+	all_acked();
+	settle();
+	atomic_store(&disk->blk.size, 999 * BLOCK + 512);
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	for (int i = 0; i < 10; i++)
+		settle();
+	ck_assert_uint_eq(fake.cut_end, 1000);
+	atomic_store(&disk->blk.size, 499 * BLOCK + 512);
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	atomic_store(&disk->blk.size, MiB(16));
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	fake.forgets = true;
+	cache_mirror_room(mirror);
+	for (int i = 0; i < 10; i++)
+		settle();
+	ck_assert_int_eq(disk->data[999 * BLOCK], 0);
+	ck_assert_uint_eq(fake.stored[999], 0);
+	ck_assert_uint_eq(fake.cut_end, 500);
+	ck_assert_int_eq(disk->data[499 * BLOCK], 1);
+	forgotten(499);
+	settle();
+	ck_assert_int_eq(blk_resize(t.blk), 0);
+	ck_assert_uint_eq(atomic_load(&t.blk->size), MiB(16));
+	ck_assert(is_all(get(999 * BLOCK, BLOCK), 0));
+	end();
+}
+END_TEST
+
 START_TEST(test_large_blocks)
 {
 	open_cache("size=16m,block=64k");
@@ -916,4 +950,4 @@ UNIT_TABLE("mirror", 60, { test_answered_when_safe }, { test_said_is_said },
 	   { test_stored }, { test_stored_as_a_whole }, { test_store_fails }, { test_kept },
 	   { test_copy }, { test_discard, 2 }, { test_discard_of_what_is_not_kept },
 	   { test_compare_and_write }, { test_fails }, { test_found }, { test_cut, 2 },
-	   { test_large_blocks }, { test_resize, 2 }, { test_shared })
+	   { test_cut_again }, { test_large_blocks }, { test_resize, 2 }, { test_shared })
