@@ -4,8 +4,8 @@
  * under random commands: links that are cut, peers that are silent or lose their memory, a slow
  * store, which becomes smaller and larger. Whatever happens, at any moment the owner may die with
  * all that it has in memory. Then a takeover, by whom the LU's object names, must have what was
- * answered, and what was shown; of a COMPARE AND WRITE all or nothing; and nothing of what was
- * behind the end before the device was larger again.
+ * answered, and what was shown; of a COMPARE AND WRITE and of an atomic write all or nothing, as a
+ * read must; and nothing of what was behind the end before the device was larger again.
  *
  * All on one stepped loop and a fake clock. TGT_MIRROR_SEEDS=N: how many runs; TGT_MIRROR_SEED=S:
  * from that one on; TGT_MIRROR_TRACE=1: what happens.
@@ -58,12 +58,12 @@ struct slot {
 	uint64_t lo[64 * 8];
 	uint64_t expect[8];
 };
-/* Sectors that a COMPARE AND WRITE has changed. */
+/* Sectors that a COMPARE AND WRITE, or an atomic write, has changed. */
 struct together {
 	uint64_t serial;
 	uint32_t first, n;
 };
-enum what { READ, WRITE, WRITE_FUA, CAW, DISCARD, SYNC };
+enum what { READ, WRITE, WRITE_FUA, CAW, ATOMIC, DISCARD, SYNC };
 
 static struct {
 	struct bt t;
@@ -77,7 +77,7 @@ static struct {
 	struct slot slot[SLOTS];
 	uint64_t rng, seed, serial;
 	uint64_t floor[SECTORS], zeroed[SECTORS], known[SECTORS];
-	struct together caw[SECTORS]; /* the last one of each sector */
+	struct together together[SECTORS]; /* the last one of each sector */
 	bool owned[SECTORS], unknown[SECTORS];
 	uint32_t unit; /* sectors of a logical block */
 	uint32_t size; /* sectors of the device, SECTORS at most */
@@ -86,8 +86,8 @@ static struct {
 	bool healing, stopped;
 	uint64_t trouble_at;
 	/* Over all seeds. */
-	uint64_t reads, writes, discards, caws, checks, frames, cuts, silences, forgets, sets,
-		shrinks;
+	uint64_t reads, writes, discards, caws, atomics, checks, frames, cuts, silences, forgets,
+		sets, shrinks;
 } W;
 
 static uint64_t draw(uint64_t n)
@@ -306,6 +306,23 @@ static uint64_t sector_says(const uint8_t *at, unsigned sector)
 	return serial ? serial : W.zeroed[sector];
 }
 
+/* @view is of sectors @first to @end. Sector @s of it says @says: then the others of that one say
+ * so, or something newer. */
+static void is_whole(const uint8_t *view, uint32_t first, uint32_t end, uint32_t s, uint64_t says,
+		     const char *who)
+{
+	const struct together *c = &W.together[s];
+
+	if (!says || says != c->serial)
+		return;
+	for (uint32_t i = MAX(c->first, first); i < MIN(c->first + c->n, end); i++)
+		if (sector_says(view + (size_t)(i - first) * 512, i) < says)
+			ck_abort_msg("seed %llu: %s a part of what is whole or not at all, %llu of "
+				     "%u+%u: not sector %u",
+				     (unsigned long long)W.seed, who, (unsigned long long)says,
+				     c->first, c->n, i);
+}
+
 /* The owner dies now. */
 static void takeover_is_judged(void)
 {
@@ -321,15 +338,8 @@ static void takeover_is_judged(void)
 	W.checks++;
 	for (unsigned s = 0; s < MIN((uint64_t)SECTORS, W.disk->blk.size / 512); s++) {
 		const uint64_t says = sector_says(view + (size_t)s * 512, s);
-		const struct together *c = &W.caw[s];
 
-		for (uint32_t i = c->first; says && says == c->serial && i < c->first + c->n; i++)
-			if (sector_says(view + (size_t)i * 512, i) < says)
-				ck_abort_msg("seed %llu: a takeover has a part of a COMPARE AND "
-					     "WRITE, %llu of %u+%u: not sector %u",
-					     (unsigned long long)W.seed, (unsigned long long)says,
-					     c->first, c->n, i);
-
+		is_whole(view, 0, SECTORS, s, says, "a takeover has");
 		if (says < W.floor[s])
 			ck_abort_msg("seed %llu: a takeover has %llu in sector %u, %llu is known "
 				     "(object: state %u, peer %u)",
@@ -369,6 +379,8 @@ static void read_ends(struct slot *s)
 			ck_abort_msg("seed %llu: a read shows %llu in sector %u, %llu was known",
 				     (unsigned long long)W.seed, (unsigned long long)says, sector,
 				     (unsigned long long)s->lo[i]);
+		is_whole(bytes, s->first, MIN(s->first + s->n, W.size), sector, says,
+			 "a read shows");
 		W.floor[sector] = MAX(W.floor[sector], says);
 	}
 }
@@ -378,7 +390,11 @@ static void write_ends(struct slot *s)
 	const bool good = !s->req.status;
 
 	own(s, false);
-	counter_add(s->what == DISCARD ? &W.discards : s->what == CAW ? &W.caws : &W.writes, good);
+	counter_add(s->what == DISCARD ? &W.discards :
+		    s->what == CAW     ? &W.caws :
+		    s->what == ATOMIC  ? &W.atomics :
+					 &W.writes,
+		    good);
 	for (uint32_t i = s->first; i < s->first + s->n; i++) {
 		if (s->serial < W.zeroed[i]) /* it is gone since: the end was before */
 			continue;
@@ -418,12 +434,12 @@ static void granted(struct slot *s)
 		sector_is(bytes + (size_t)i * 512, s->what == CAW ? s->expect[i] : s->serial);
 	frags_copy_in(&s->req.data, 0, bytes, len);
 	if (s->what == CAW) {
-		for (uint32_t i = 0; i < s->n; i++) {
+		for (uint32_t i = 0; i < s->n; i++)
 			sector_is(bytes + (size_t)i * 512, s->serial);
-			W.caw[s->first + i] = (struct together){ s->serial, s->first, s->n };
-		}
 		frags_copy_in(&s->req.data, len, bytes, len);
 	}
+	for (uint32_t i = 0; (s->what == CAW || s->what == ATOMIC) && i < s->n; i++)
+		W.together[s->first + i] = (struct together){ s->serial, s->first, s->n };
 	submit(s);
 }
 
@@ -452,7 +468,8 @@ static void command_begins(struct slot *s)
 		  dice < 82 ? WRITE :
 		  dice < 86 ? WRITE_FUA :
 		  dice < 90 ? CAW :
-		  dice < 96 ? DISCARD :
+		  dice < 94 ? ATOMIC :
+		  dice < 98 ? DISCARD :
 			      SYNC;
 	/* COMPARE AND WRITE: of one logical block, which a unit of a group has as a limit. A frame
 	 * has what a sector has when it is sent, also one of an earlier write to that alone. */
@@ -462,6 +479,10 @@ static void command_begins(struct slot *s)
 	if (draw(3) == 0 && s->what != CAW) {
 		s->first &= ~7u;
 		s->n = MIN(ALIGN_UP(s->n, 8u), SECTORS - s->first);
+	}
+	if (s->what == ATOMIC) { /* a power of two, at a multiple of it */
+		s->n = 8u << draw(4);
+		s->first = (uint32_t)draw(SECTORS / s->n) * s->n;
 	}
 	if (s->what != READ && s->what != SYNC && owned(s->first, s->n))
 		return;
@@ -481,7 +502,7 @@ static void command_begins(struct slot *s)
 	req->stream = (uint64_t)(s - W.slot) + 1;
 	req->offset = (uint64_t)s->first * 512;
 	req->len = (uint64_t)s->n * 512;
-	req->flags = s->what == WRITE_FUA ? BLK_F_FUA : 0;
+	req->flags = s->what == WRITE_FUA ? BLK_F_FUA : s->what == ATOMIC ? BLK_F_ATOMIC : 0;
 	req->op = s->what == READ    ? BLK_READ :
 		  s->what == CAW     ? BLK_COMPARE_AND_WRITE :
 		  s->what == DISCARD ? BLK_DISCARD :
@@ -676,7 +697,7 @@ static void run_begins(uint64_t seed)
 	memset(W.owned, 0, sizeof(W.owned));
 	memset(W.unknown, 0, sizeof(W.unknown));
 	memset(W.slot, 0, sizeof(W.slot));
-	memset(W.caw, 0, sizeof(W.caw));
+	memset(W.together, 0, sizeof(W.together));
 	W.unit = seed % 3 == 2 ? 8 : 1;
 	W.size = SECTORS;
 	W.told = false;
@@ -685,7 +706,8 @@ static void run_begins(uint64_t seed)
 	ct_open(&W.t, &(struct ct_shape){ .conf = "size=1m", .nodes = 1, .disk = MiB(16) },
 		&W.cache, &W.disk);
 	W.disk->blk.caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_VOLATILE;
-	W.t.blk->caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES;
+	W.disk->blk.caps |= BLK_CAP_ATOMIC;
+	W.t.blk->caps |= BLK_CAP_DISCARD | BLK_CAP_DISCARD_ZEROES | BLK_CAP_ATOMIC;
 	W.disk->delay_ns = MS / 2;
 	for (unsigned g = 1; g < GATES; g++) {
 		W.peer[g].silent = false;
@@ -760,20 +782,21 @@ START_TEST(test_random)
 
 	for (uint64_t s = first ? strtoull(first, NULL, 0) : 0, n = 0; n < seeds; n++)
 		run(s + n);
-	printf("# %u seeds: %llu reads, %llu writes, %llu unmaps, %llu compare and write; %llu "
-	       "takeovers looked at; %llu frames; cut %llu, silent %llu, forgot %llu, objects %llu, "
+	printf("# %u seeds: %llu reads, %llu writes, %llu unmaps, %llu compare and write, "
+	       "%llu atomic; %llu takeovers looked at; %llu frames; cut %llu, silent %llu, forgot %llu, objects %llu, "
 	       "smaller %llu\n",
 	       seeds, (unsigned long long)W.reads, (unsigned long long)W.writes,
 	       (unsigned long long)W.discards, (unsigned long long)W.caws,
-	       (unsigned long long)W.checks, (unsigned long long)W.frames,
-	       (unsigned long long)W.cuts, (unsigned long long)W.silences,
-	       (unsigned long long)W.forgets, (unsigned long long)W.sets,
-	       (unsigned long long)W.shrinks);
+	       (unsigned long long)W.atomics, (unsigned long long)W.checks,
+	       (unsigned long long)W.frames, (unsigned long long)W.cuts,
+	       (unsigned long long)W.silences, (unsigned long long)W.forgets,
+	       (unsigned long long)W.sets, (unsigned long long)W.shrinks);
 	/* It has done what it is for. */
 	ck_assert_uint_gt(W.reads, 50 * seeds);
 	ck_assert_uint_gt(W.writes, 50 * seeds);
 	ck_assert_uint_gt(W.discards, seeds);
 	ck_assert_uint_gt(W.caws, seeds);
+	ck_assert_uint_gt(W.atomics, seeds);
 	ck_assert_uint_gt(W.sets, seeds);
 	ck_assert_uint_gt(W.shrinks, 2 * seeds);
 }
