@@ -2,9 +2,10 @@
 """An initiator that changes a unit in all ways: changes.py IQN FLAG FIRST BLOCKS ADDRESS:PORT...
 
 Writes of sectors and blocks, with FUA or without, WRITE ATOMIC where it is offered, WRITE SAME of
-zeros, UNMAP, COMPARE AND WRITE of one block and of several, SYNCHRONIZE CACHE, over whatever path serves, and one after the other: so it knows
-each byte of its BLOCKS blocks of 4 KiB from block FIRST on, whatever becomes of gateways. It reads
-them back now and then, and all of them when the file FLAG is there. Prints what it has done.
+zeros, UNMAP, COMPARE AND WRITE of one block and of several, SYNCHRONIZE CACHE, over whatever path
+serves, and one after the other: so it knows each byte of its BLOCKS blocks of 4 KiB from block FIRST
+on, whatever becomes of gateways. It reads them back now and then, and all of them when the file FLAG
+is there. Prints what it has done. $WAYS, such as "atomic read": these alone, by their names below.
 """
 import os, random, struct, sys
 
@@ -63,20 +64,39 @@ def zero():
     changed(at, bytes(512 * n))
 
 
+def offered():
+    """Sectors of a WRITE ATOMIC, by VPD page B0h: one length, 0 for none, whoever serves."""
+    cdb, lengths = struct.pack('>BBBHB', 0x12, 1, 0xb0, 64, 0), set()
+    for path in paths.paths:
+        page, status = path.do(lambda p: command(p, cdb, reads=64))
+        if status == 'good':
+            lengths.add(struct.unpack('>III', page[44:56]))
+    assert len(lengths) == 1 and len(set(*lengths)) == 1, 'maximum, alignment, granularity: %s' % lengths
+    return lengths.pop()[0]
+
+
 def atomic():
-    """All of it or nothing: so it is not known until it is GOOD, and repeated until then."""
-    n = r.choice([8, 8, 16, 32])
+    """All of it or nothing, also when the answer is lost: which one is looked at before it is repeated.
+    Of any other length it is refused, by whoever serves. So to have lost an answer to that, and to be
+    refused then, says nothing."""
+    n = r.choice([ATOMIC, ATOMIC, ATOMIC // 2, 2 * ATOMIC])
     at = r.randrange(SECTORS // n) * n
-    data = fresh(n)
+    data, was = fresh(n), bytes(is_[512 * at:512 * (at + n)])
     cdb = struct.pack('>BBQHHBB', 0x9c, 0, 8 * first + at, 0, n, 0, 0)
-    status, maybe = paths.transfer(lambda p: command(p, cdb, data), also=(REFUSED, NOT_OFFERED))
-    assert status == 'good' or not maybe, 'refused, and not before'
-    if status == 'good':
+    while n == ATOMIC:
+        status, _ = paths.transfer(lambda p: command(p, cdb, data), also=('gone', REFUSED, NOT_OFFERED))
+        if status == 'gone':
+            got = paths.transfer(lambda p: command(p, rw16(0x88, at, n), reads=512 * n))
+            there = [got[i:i + 512] == data[i:i + 512] for i in range(0, 512 * n, 512)]
+            assert got == was or all(there), 'sectors %u+%u: of a WRITE ATOMIC there is %s' % (at, n, there)
+            what = 'lost, and is %sthere' % ('' if all(there) else 'not ')
+            did['atomic ' + what] = did.get('atomic ' + what, 0) + 1
+            continue
+        assert status == 'good', 'a WRITE ATOMIC is refused: %s' % status
         changed(at, data)
         return
-    did['atomic ' + status] = did.get('atomic ' + status, 0) + 1
-    if status == NOT_OFFERED:
-        ways.remove(atomic)
+    status, _ = paths.transfer(lambda p: command(p, cdb, data), also=(REFUSED,))
+    assert status == REFUSED, 'a WRITE ATOMIC of %u sectors is taken, %u is offered' % (n, ATOMIC)
 
 
 def unmap():
@@ -125,7 +145,13 @@ def read(at=None, n=None):
 for at in range(0, SECTORS, 64):
     n = min(64, SECTORS - at)
     paths.transfer(lambda p: command(p, rw16(0x93, at, n), bytes(512)))
+print('at work', flush=True)
 ways = [write] * 8 + [zero, unmap] * 2 + [atomic] + [compare_and_write] * 3 + [sync] + [read] * 4
+ATOMIC = offered()
+if not ATOMIC:
+    ways.remove(atomic)
+if 'WAYS' in os.environ:
+    ways = [w for w in ways if w.__name__ in os.environ['WAYS'].split()]
 while not os.path.exists(flag):
     way = r.choice(ways)
     way()

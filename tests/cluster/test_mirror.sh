@@ -114,6 +114,7 @@ begins() {
 	NEXUS=v python3 -B tests/cluster/changes.py $iqn "$dir/enough" 256 64 \
 		"$(path_of a)" "$(path_of b)" "$(path_of c)" >"$dir/changer" 2>&1 &
 	changer=$!
+	await 60 grep -q 'at work' "$dir/changer" || return 1
 	further 200
 	is_mirrored a b c
 }
