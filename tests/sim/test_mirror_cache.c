@@ -8,7 +8,7 @@
  * read must; and nothing of what was behind the end before the device was larger again.
  *
  * All on one stepped loop and a fake clock. TGT_MIRROR_SEEDS=N: how many runs; TGT_MIRROR_SEED=S:
- * from that one on; TGT_MIRROR_TRACE=1: what happens.
+ * from that one on; TGT_MIRROR_TRACE=1: what happens. Thousands want CK_FORK=no: no limit of time.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -783,8 +783,8 @@ START_TEST(test_random)
 	for (uint64_t s = first ? strtoull(first, NULL, 0) : 0, n = 0; n < seeds; n++)
 		run(s + n);
 	printf("# %u seeds: %llu reads, %llu writes, %llu unmaps, %llu compare and write, "
-	       "%llu atomic; %llu takeovers looked at; %llu frames; cut %llu, silent %llu, forgot %llu, objects %llu, "
-	       "smaller %llu\n",
+	       "%llu atomic; %llu takeovers looked at; %llu frames; cut %llu, silent %llu, forgot "
+	       "%llu, objects %llu, smaller %llu\n",
 	       seeds, (unsigned long long)W.reads, (unsigned long long)W.writes,
 	       (unsigned long long)W.discards, (unsigned long long)W.caws,
 	       (unsigned long long)W.atomics, (unsigned long long)W.checks,
