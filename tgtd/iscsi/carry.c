@@ -482,24 +482,44 @@ static bool write_all(int fd, const void *data, size_t len)
 	return true;
 }
 
-/* How much of it fits: what does not ends. */
-static uint64_t choose_records(struct iscsi_carried *c)
+/* How much of it fits: what does not ends. *@len: bytes. False: no memory. */
+static bool choose_records(struct iscsi_carried *c, uint64_t *len)
 {
-	uint64_t len = 0;
+	unsigned n = 0, i = 0;
 	struct iscsi_carry *y;
+	uint64_t *size;
+	bool *fits;
 
+	list_for_each(y, &carry.sessions, link)
+		n += y->state == CARRY_TAKEN;
+	size = calloc((size_t)n + 1, sizeof(*size));
+	fits = calloc((size_t)n + 1, sizeof(*fits));
+	if (!size || !fits) {
+		free(size);
+		free(fits);
+		return false;
+	}
+	list_for_each(y, &carry.sessions, link)
+		if (y->state == CARRY_TAKEN)
+			size[i++] = whole_size(y);
+	*len = carry_choose(size, fits, n, CARRY_SIZE_MAX / 2);
+	i = 0;
 	list_for_each(y, &carry.sessions, link) {
 		if (y->state != CARRY_TAKEN)
 			continue;
-		if (len + whole_size(y) > CARRY_SIZE_MAX / 2) {
-			y->state = CARRY_ENDED;
+		if (fits[i++]) {
+			c->sessions++;
+			c->conns += y->nsockets;
 			continue;
 		}
-		len += whole_size(y);
-		c->sessions++;
-		c->conns += y->nsockets;
+		log_warn("iscsi: session %u ends: what all have sent that is not read yet is too "
+			 "much", y->tsih);
+		y->state = CARRY_ENDED;
+		c->ended++;
 	}
-	return len;
+	free(size);
+	free(fits);
+	return true;
 }
 
 /* The head, and the records of all that are taken; 0 or -errno. */
@@ -510,9 +530,8 @@ static int write_records(int fd, struct iscsi_carried *c)
 	struct iscsi_carry *y;
 	bool ok;
 
-	if (!keep_sockets())
+	if (!keep_sockets() || !choose_records(c, &len))
 		return -ENOMEM;
-	len = choose_records(c);
 	whole = calloc(1, CARRY_HEAD_LEN + len);
 	if (!whole)
 		return -ENOMEM;

@@ -114,6 +114,32 @@ void carry_put_head(uint8_t out[CARRY_HEAD_LEN], uint32_t n, uint32_t next_tsih,
 	memcpy(out + offsetof(struct carry_head, crc), &crc, sizeof(crc));
 }
 
+/* By powers of two: all of one class, or as many as there is room for and none above. */
+#define SIZE_CLASSES 65u
+
+static unsigned size_class(uint64_t size)
+{
+	return size ? 64u - (unsigned)__builtin_clzll(size) : 0;
+}
+
+uint64_t carry_choose(const uint64_t *size, bool *fits, unsigned n, uint64_t room)
+{
+	uint64_t of_class[SIZE_CLASSES] = { 0 }, used = 0;
+	unsigned all = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		of_class[size_class(size[i])] += size[i];
+	while (all < SIZE_CLASSES && of_class[all] <= room - used)
+		used += of_class[all++];
+	for (unsigned i = 0; i < n; i++) {
+		const unsigned c = size_class(size[i]);
+
+		fits[i] = c < all || (c == all && size[i] <= room - used);
+		used += c == all && fits[i] ? size[i] : 0;
+	}
+	return used;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static bool length_ok(uint32_t len, size_t min)

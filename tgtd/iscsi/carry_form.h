@@ -75,6 +75,9 @@ void carry_put_params(struct carry_params *out, const struct iscsi_params *p);
 void carry_put_head(uint8_t out[CARRY_HEAD_LEN], uint32_t n, uint32_t next_tsih, uint64_t len,
 		    uint32_t crc);
 uint32_t carry_crc(uint32_t crc, const void *data, size_t len);
+/* Which of @n, that take @size[i] bytes each, have room together: those that take little come
+ * first, so who takes much takes it from nobody else. Returns how many bytes @fits are. */
+uint64_t carry_choose(const uint64_t *size, bool *fits, unsigned n, uint64_t room);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

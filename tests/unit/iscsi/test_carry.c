@@ -260,4 +260,28 @@ START_TEST(ranges)
 }
 END_TEST
 
-UNIT_MAIN("carry", 20, as_it_was_written, damage, longer_structs, ranges)
+/* Who takes much takes it from nobody else, wherever it stands. */
+START_TEST(room_for_all)
+{
+	uint64_t size[40];
+	bool fits[40];
+
+	for (unsigned i = 0; i < 40; i++)
+		size[i] = i % 4 ? KiB(256) : 1000 + i;
+	ck_assert_uint_eq(carry_choose(size, fits, 40, MiB(1)), 10 * 1000 + 180 + 3 * KiB(256));
+	for (unsigned i = 0; i < 40; i++)
+		ck_assert_int_eq(fits[i], i % 4 == 0 || i < 4);
+	ck_assert_uint_eq(carry_choose(size, fits, 40, 5000), 1000 + 1004 + 1008 + 1012);
+	ck_assert(fits[0] && fits[12] && !fits[16] && !fits[1]);
+	ck_assert_uint_gt(carry_choose(size, fits, 40, UINT64_MAX), 30 * KiB(256));
+	for (unsigned i = 0; i < 40; i++)
+		ck_assert(fits[i]);
+	size[0] = UINT64_MAX / 2;
+	size[1] = 0;
+	ck_assert_uint_eq(carry_choose(size, fits, 2, 0), 0);
+	ck_assert(!fits[0] && fits[1]);
+	ck_assert_uint_eq(carry_choose(size, fits, 0, 1), 0);
+}
+END_TEST
+
+UNIT_MAIN("carry", 20, as_it_was_written, damage, longer_structs, ranges, room_for_all)
