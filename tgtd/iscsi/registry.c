@@ -41,14 +41,19 @@ static struct iscsi_session *registry_find(uint16_t tsih)
 	return NULL;
 }
 
-static void insert_session(struct iscsi_session *s)
+/* False: another one has its TSIH. Who comes last has the highest, as a rule. */
+static bool insert_session(struct iscsi_session *s)
 {
 	struct list *at = iscsi_core.sessions.prev;
 
 	while (at != &iscsi_core.sessions &&
 	       list_entry(at, struct iscsi_session, link)->tsih > s->tsih)
 		at = at->prev;
+	if (at != &iscsi_core.sessions &&
+	    list_entry(at, struct iscsi_session, link)->tsih == s->tsih)
+		return false;
 	list_insert_after(at, &s->link);
+	return true;
 }
 
 static void add_session(struct iscsi_session *s)
@@ -56,15 +61,15 @@ static void add_session(struct iscsi_session *s)
 	while (!next_tsih || registry_find(next_tsih))
 		next_tsih++;
 	s->tsih = next_tsih++;
-	insert_session(s);
+	if (!insert_session(s))
+		BUG("two sessions have one TSIH");
 }
 
 bool iscsi_registry_adopt(struct iscsi_session *s)
 {
 	ASSERT_ON_MAIN();
-	if (registry_find(s->tsih))
+	if (!insert_session(s))
 		return false;
-	insert_session(s);
 	iscsi_known_session(s->target, s->initiator, true);
 	return iscsi_registry_event(s, SESSION_EV_LOGIN) &&
 	       iscsi_registry_event(s, SESSION_EV_LOGGED_IN);
