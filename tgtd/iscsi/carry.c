@@ -8,7 +8,9 @@
  *        v  gone, or LEAVE_NS later
  *     main: asks each session's loop -------------> loop: no command comes any more, those under
  *        |                             RESTING            way end, their responses are sent
- *        v  each says: it rests, or it has ended <-------
+ *        |  each says: it rests, or it has ended <-------
+ *        |  (some do neither: who rests is served -------> meanwhile, and asked once more)
+ *        v
  *     main: asks each that rests -----------------> loop: writes down what it is, lets go of it
  *        |                             TAKING
  *        v  all are back <-------------------------------
@@ -31,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "events/kept.h"
@@ -45,12 +48,22 @@
 #define LOOK_NS NSEC_PER_MSEC /* how often a session is looked at */
 #define REST_LOOKS 2000u      /* between which nothing is heard of it or ends, */
 #define REST_LOOKS_MAX 5000u  /* and all that it has */
+/* Nobody waits longer for another one's session. Who was served meanwhile has shown that it comes
+ * to rest, and is asked once more: for the last time. */
+#define TURN_NS (400 * NSEC_PER_MSEC)
+#define TURNS 25u /* then who does not rest ends, however seldom its thread has looked */
+#define LAST_TURNS 10u
+#define HURRY_LOOKS 100u
+#define SOON_LOOKS 500u /* who needed more stays at rest */
+#define LAST_LOOKS_MAX 3000u
+#define LOOKS_A_CLOCK 16u
 #define LOOKS_A_PING 16
 #define TELL_NS (20 * NSEC_PER_MSEC) /* for last words of sessions that were ended */
 
 enum carry_state {
 	CARRY_ASKED, /* its loop has the message */
 	CARRY_RESTS,
+	CARRY_AWAKE, /* it goes on as before */
 	CARRY_TAKEN,
 	CARRY_ENDED,
 };
@@ -69,8 +82,9 @@ struct iscsi_carry {
 	struct list link;
 	struct iscsi_session *s;
 	uint8_t state; /* enum carry_state */
-	bool paused;
-	unsigned looks, next_ping, until;
+	bool paused, last;
+	unsigned turns, looks, next_ping, until;
+	uint64_t ran_ns;  /* of its thread, when that was looked at */
 	uint64_t numbers; /* of all that its connections count, summed up */
 	struct timer look;
 	const char *why; /* CARRY_ENDED: in words */
@@ -86,6 +100,10 @@ static struct {
 	enum { LEAVING, RESTING, TAKING } phase;
 	unsigned left; /* messages that are with loops */
 	unsigned ended;
+	bool woke; /* some are served meanwhile, */
+	bool last; /* or were */
+	unsigned turns;
+	_Atomic bool hurry;
 	struct timer timer;
 	void (*done)(const struct iscsi_carried *c, void *arg);
 	void *arg;
@@ -227,9 +245,26 @@ static const char *unrest(const struct iscsi_session *s)
 				      "a command before others does not come";
 }
 
+/* How much a look counts. A thread that a peer keeps busy looks seldom: what it has run counts as
+ * well. One that gets no processor does not run. */
+static unsigned look_counts(struct iscsi_carry *y)
+{
+	struct timespec t = { 0 };
+	uint64_t ran, ms;
+
+	if (++y->turns % LOOKS_A_CLOCK)
+		return 1;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	ran = (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+	ms = y->ran_ns ? (ran - y->ran_ns) / NSEC_PER_MSEC : 0;
+	y->ran_ns = ran;
+	return 1 + (unsigned)(ms - MIN(ms, (uint64_t)LOOKS_A_CLOCK));
+}
+
 /* Nothing is heard of it and nothing ends for a while, or it takes too long as a whole. */
 static bool carry_is_late(struct iscsi_carry *y)
 {
+	const unsigned most = y->last ? LAST_LOOKS_MAX : REST_LOOKS_MAX;
 	const struct iscsi_conn *c;
 	uint64_t numbers = 1;
 
@@ -237,9 +272,12 @@ static bool carry_is_late(struct iscsi_carry *y)
 		numbers += (uint64_t)c->stat_sn + c->exp_stat_sn + c->stats.rxdata_octets +
 			   c->stats.txdata_octets + c->stats.dataout_pdus + c->stats.datain_pdus;
 	if (numbers != y->numbers)
-		y->until = MIN(y->looks + REST_LOOKS, REST_LOOKS_MAX);
+		y->until = MIN(y->looks + REST_LOOKS, most);
 	y->numbers = numbers;
-	return ++y->looks >= y->until;
+	y->looks += look_counts(y);
+	return y->looks >= y->until ||
+	       (y->looks >= HURRY_LOOKS &&
+		atomic_load_explicit(&carry.hurry, memory_order_relaxed));
 }
 
 static void look_at_rest(struct iscsi_carry *y)
@@ -284,6 +322,42 @@ static void come_to_rest(struct loop_msg *msg)
 		iscsi_nop_stop(c);
 	}
 	look_at_rest(y);
+}
+
+void iscsi_carry_open_window(struct iscsi_session *s)
+{
+	struct iscsi_conn *c;
+
+	if (s->loop_state != Q3_LOGGED_IN || s->in_window ||
+	    s->max_cmd_sn == s->exp_cmd_sn + s->window - 1)
+		return;
+	list_for_each(c, &s->conns, sess_link)
+		if (!c->failed) {
+			iscsi_ping(c, 0);
+			return;
+		}
+}
+
+/* Message of main: others do not come to rest. It does what it did, until it is asked again. */
+static void serve_meanwhile(struct loop_msg *msg)
+{
+	struct iscsi_carry *y = container_of(msg, struct iscsi_carry, msg);
+	struct iscsi_session *s = y->s;
+	struct iscsi_conn *c;
+
+	ASSERT_ON_LOOP(s->loop);
+	s->carrying = false;
+	list_for_each(c, &s->conns, sess_link)
+		if (!c->failed) {
+			iscsi_conn_renegotiated(c);
+			iscsi_nop_stop(c);
+			iscsi_nop_start(c);
+		}
+	read_again(s);
+	iscsi_carry_open_window(s);
+	carry_answer(y, CARRY_AWAKE, NULL);
+	s->tmfs--;
+	iscsi_session_check_end(s);
 }
 
 /* ---- what is written; the session's loop ----------------------------------------------------- */
@@ -590,6 +664,7 @@ static void carry_ask(struct iscsi_carry *y, void (*handle)(struct loop_msg *msg
 }
 
 static void step_over(void);
+static void ask_all(void);
 
 static void all_told(struct timer *t)
 {
@@ -607,8 +682,15 @@ static void all_told(struct timer *t)
 /* All that were asked have answered. */
 static void step_over(void)
 {
+	loop_timer_cancel(iscsi_core.main, &carry.timer);
 	if (carry.phase == TAKING) {
 		hand_over();
+		return;
+	}
+	if (carry.woke) {
+		carry.woke = false;
+		carry.last = true;
+		ask_all();
 		return;
 	}
 	timer_init(&carry.timer, all_told);
@@ -623,8 +705,13 @@ static void answer_arrived(struct loop_msg *msg)
 	struct iscsi_carry *y = container_of(msg, struct iscsi_carry, msg);
 
 	ASSERT_ON_MAIN();
+	if (y->state == CARRY_AWAKE)
+		y->s->carry_knows = false;
 	iscsi_registry_answered(y->s); /* one that rests stays where it is */
-	if (y->state == CARRY_ENDED) {
+	if (y->state == CARRY_AWAKE) {
+		list_del(&y->link);
+		free(y);
+	} else if (y->state == CARRY_ENDED) {
 		carry.ended++;
 		if (y->why)
 			log_warn("iscsi: session %u ends with this process: %s", y->tsih, y->why);
@@ -642,30 +729,64 @@ static void carry_answer(struct iscsi_carry *y, enum carry_state state, const ch
 	loop_post(iscsi_core.main, &y->msg);
 }
 
-/* Those that cannot go on have gone, or have had their time. */
-static void begin_rest(void)
+/* Some sessions do not come to rest: others need not wait for that. */
+static void others_wait(struct timer *t)
+{
+	const unsigned wait = carry.left;
+	struct iscsi_carry *y;
+
+	if (++carry.turns >= (carry.last ? LAST_TURNS : TURNS))
+		carry.hurry = true;
+	list_for_each(y, &carry.sessions, link)
+		if (!carry.last && y->state == CARRY_RESTS && y->looks < SOON_LOOKS)
+			carry_ask(y, serve_meanwhile);
+	if (carry.left > wait && !carry.woke)
+		log_notice("iscsi: %u sessions do not come to rest: others are served until they "
+			   "do, or end", wait);
+	carry.woke |= carry.left > wait;
+	loop_timer_arm(iscsi_core.main, t, TURN_NS);
+}
+
+/* All that are not at rest, and have not ended. */
+static void ask_all(void)
 {
 	struct iscsi_session *s;
 
-	if (carry.phase != LEAVING)
-		return;
-	loop_timer_cancel(iscsi_core.main, &carry.timer);
-	carry.phase = RESTING;
 	list_for_each(s, &iscsi_core.sessions, link) {
-		struct iscsi_carry *y = carried_on(s) ? calloc(1, sizeof(*y)) : NULL;
+		struct iscsi_carry *y;
 
+		if (s->carry_knows)
+			continue;
+		s->carry_knows = true;
+		y = carried_on(s) ? calloc(1, sizeof(*y)) : NULL;
 		if (!y) {
 			carry.ended++;
 			continue;
 		}
 		y->s = s;
 		y->tsih = s->tsih;
+		y->last = carry.last;
 		list_init(&y->link);
 		list_add_tail(&carry.sessions, &y->link);
 		carry_ask(y, come_to_rest);
 	}
-	if (!carry.left)
+	carry.turns = 0;
+	carry.hurry = false;
+	timer_init(&carry.timer, others_wait);
+	if (carry.left)
+		loop_timer_arm(iscsi_core.main, &carry.timer, TURN_NS);
+	else
 		step_over();
+}
+
+/* Those that cannot go on have gone, or have had their time. */
+static void begin_rest(void)
+{
+	if (carry.phase != LEAVING)
+		return;
+	loop_timer_cancel(iscsi_core.main, &carry.timer);
+	carry.phase = RESTING;
+	ask_all();
 }
 
 static void others_gone(void *arg)

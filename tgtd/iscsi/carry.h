@@ -18,7 +18,8 @@ struct iscsi_carried {
 
 /* In place of iscsi_stop(): stops accepting, brings sessions to rest, gives them to the keeper.
  * Then @done, on main: the process has to end without touching them, and what is not with the
- * keeper ends with it. Takes 3.3 s at most. */
+ * keeper ends with it. Who comes to rest does not wait for who does not, but for a moment: it is
+ * served until then. Takes 16 s at most, while main runs. */
 void iscsi_carry(void (*done)(const struct iscsi_carried *c, void *arg), void *arg);
 /* In the next process, when targets and units are there and no portal is: what was left goes on,
  * and what is in doubt is closed. Then @done, once, on main, maybe before this returns: each
@@ -29,12 +30,17 @@ void iscsi_carry_back(void (*done)(const struct iscsi_carried *c, void *arg), vo
  * Then no session goes on: initiators log in, and are told by attentions. */
 void iscsi_carry_lost(void);
 
+/* ---- the session's loop ---- */
+/* The window may have closed while it came to rest: an initiator that has nothing under way hears
+ * of its opening by this alone. */
+struct iscsi_session;
+void iscsi_carry_open_window(struct iscsi_session *s);
+
 /* ---- what is written of each (carry_form.h), of the session's loop; nluns, nconns and what is of
  * all LUNs are the caller's ---- */
 struct carry_session;
 struct carry_lun;
 struct carry_conn;
-struct iscsi_session;
 struct iscsi_conn;
 struct scsi_carried_lun;
 void carry_fill_session(struct carry_session *r, const struct iscsi_session *s);

@@ -68,21 +68,6 @@ static struct {
 
 /* ---- on their loop --------------------------------------------------------------------------- */
 
-/* The window may have closed while the session came to rest: an initiator that has nothing under
- * way hears of its opening by this alone. */
-static void open_window(struct iscsi_session *s)
-{
-	struct iscsi_conn *c;
-
-	if (s->max_cmd_sn == s->exp_cmd_sn + s->window - 1)
-		return;
-	list_for_each(c, &s->conns, sess_link)
-		if (!c->failed) {
-			iscsi_ping(c, 0);
-			return;
-		}
-}
-
 /* It stays until it reads on, whatever becomes of its connections. */
 static void carried_arrives(struct carried *y)
 {
@@ -141,8 +126,7 @@ static void carried_reads_on(struct carried *y)
 		c->rx_stopped = false;
 		c->tp->rx_resume(c); /* (not before this is over) */
 	}
-	if (s->loop_state == Q3_LOGGED_IN && !s->in_window)
-		open_window(s);
+	iscsi_carry_open_window(s);
 	s->tmfs--;
 	if (list_empty(&s->conns))
 		iscsi_session_conn_left(s);

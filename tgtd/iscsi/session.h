@@ -88,6 +88,7 @@ struct iscsi_session {
 	struct list main_conns;	/* iscsi_conn.main_link: from establish to free */
 	unsigned nconns;
 	bool asked;		/* its loop has a message of carry.c: it is not freed */
+	bool carry_knows;	/* carry.c has asked it, or leaves it */
 	bool iser;		/* all its connections are, or none (RFC 7145 6.3) */
 	struct list waiters;	/* iscsi_conn.wait_link: logins that wait for its end */
 	char initiator[224], alias[256];
