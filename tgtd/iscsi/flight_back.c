@@ -5,7 +5,9 @@
  *
  *   1. Before the cache is attached all records are judged (flight_form.h), by what the kernel has
  *      counted. What is owed to sockets, and what was received and not looked at, is copied: from
- *      then on blocks may get other content. The keeper forgets the records: they hold no longer.
+ *      then on blocks may get other content. There is room for so much, of which those that need
+ *      little get theirs first: nobody takes it from others by not reading what it has asked for.
+ *      The keeper forgets the records: they hold no longer.
  *   2. carry_back.c goes on with sessions, as with those that were at rest (quiet.h), but with the
  *      numbers from here.
  *   3. When all sessions have arrived, what is owed is sent, commands are carried out again or
@@ -33,7 +35,7 @@ struct flight_taken {
 
 static struct {
 	struct flight_taken **of;
-	unsigned n, room;
+	unsigned n, room; /* by TSIH when all are there */
 } taken;
 
 /* What is read from; only while the records are judged. */
@@ -42,7 +44,6 @@ struct taking {
 	const int *arena_fd;
 	unsigned nodes;
 	bool (*count)(int fd, uint64_t *received, uint64_t *sent);
-	uint64_t copied; /* bytes so far */
 	struct flight_head head;
 	struct flight_slot slot;
 	struct flight_log log;
@@ -66,24 +67,23 @@ static bool read_whole(int fd, void *out, size_t len, uint64_t off)
 	return true;
 }
 
-/* Memory for @len bytes; NULL: there is none, or they would be too many. */
-static uint8_t *copy_room(struct taking *k, uint32_t len)
+/* Bytes that would be copied. */
+static uint64_t copy_size(const struct flight_found *f)
 {
-	if (k->copied + len > COPIED_MAX)
-		return NULL;
-	k->copied += len;
-	return malloc((size_t)len + 1);
+	uint64_t size = (uint64_t)f->owed + f->unparsed;
+
+	for (uint32_t i = 0; i < f->ncmds; i++)
+		size += f->cmd[i].state == FLIGHT_WRITE ? bhs_data_len(f->cmd[i].bhs) : 0;
+	return size;
 }
 
-static const char *copy_owed(struct taking *k, struct flight_taken *t)
+static const char *copy_owed(const struct taking *k, struct flight_taken *t)
 {
 	uint8_t *at;
 
 	if (!t->f.owed)
 		return NULL;
-	if (t->f.owed > OWED_MAX)
-		return "what it was sending is damaged";
-	at = t->owed = copy_room(k, t->f.owed);
+	at = t->owed = malloc((size_t)t->f.owed);
 	if (!at)
 		return "there is no memory for it";
 	for (uint32_t i = 0; i < t->f.npieces; i++) {
@@ -99,11 +99,11 @@ static const char *copy_owed(struct taking *k, struct flight_taken *t)
 	return NULL;
 }
 
-static const char *copy_unparsed(struct taking *k, struct flight_taken *t)
+static const char *copy_unparsed(const struct taking *k, struct flight_taken *t)
 {
 	if (!t->f.unparsed)
 		return NULL;
-	t->unparsed = copy_room(k, t->f.unparsed);
+	t->unparsed = malloc((size_t)t->f.unparsed);
 	if (!t->unparsed)
 		return "there is no memory for it";
 	return read_whole(k->fd, t->unparsed, t->f.unparsed, t->f.unparsed_off) ?
@@ -112,7 +112,7 @@ static const char *copy_unparsed(struct taking *k, struct flight_taken *t)
 }
 
 /* Of writes that wait. */
-static const char *copy_data(struct taking *k, struct flight_taken *t)
+static const char *copy_data(const struct taking *k, struct flight_taken *t)
 {
 	for (uint32_t i = 0; i < t->f.ncmds; i++) {
 		const struct flight_cmd *c = &t->f.cmd[i];
@@ -120,7 +120,7 @@ static const char *copy_data(struct taking *k, struct flight_taken *t)
 
 		if (c->state != FLIGHT_WRITE)
 			continue;
-		t->data[i] = copy_room(k, len);
+		t->data[i] = malloc((size_t)len + 1);
 		if (!t->data[i])
 			return "there is no memory for it";
 		if (!read_whole(k->fd, t->data[i], len,
@@ -130,7 +130,7 @@ static const char *copy_data(struct taking *k, struct flight_taken *t)
 	return NULL;
 }
 
-static const char *take_record(struct taking *k, struct flight_taken *t)
+static const char *judge_record(struct taking *k, struct flight_taken *t)
 {
 	const struct flight_log *log = NULL;
 	uint64_t received, sent;
@@ -149,10 +149,14 @@ static const char *take_record(struct taking *k, struct flight_taken *t)
 		log = &k->log;
 	}
 	why = flight_judge(&k->head, &k->slot, log, received, sent, &t->f);
-	if (!why)
-		why = copy_owed(k, t);
-	if (!why)
-		why = copy_data(k, t);
+	return why ?: t->f.owed > OWED_MAX ? "what it was sending is damaged" : NULL;
+}
+
+static const char *copy_what_is_owed(const struct taking *k, struct flight_taken *t)
+{
+	const char *why = copy_owed(k, t);
+
+	why = why ?: copy_data(k, t);
 	return why ?: copy_unparsed(k, t);
 }
 
@@ -190,14 +194,44 @@ static void take_one(struct taking *k)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return;
+	t->why = judge_record(k, t);
 	t->f.tsih = k->slot.tsih;
-	t->why = take_record(k, t);
-	t->f.tsih = k->slot.tsih;
-	for (unsigned i = 0; i < taken.n; i++)
-		if (taken.of[i]->f.tsih == t->f.tsih)
-			t->why = taken.of[i]->why = "two records have one TSIH";
 	if (!taken_add(t))
 		taken_free(t);
+}
+
+static int by_tsih(const void *a, const void *b)
+{
+	const struct flight_taken *const *x = a, *const *y = b;
+
+	return (*x)->f.tsih < (*y)->f.tsih ? -1 : (*x)->f.tsih > (*y)->f.tsih;
+}
+
+static void sort_taken(void)
+{
+	if (taken.n)
+		qsort(taken.of, taken.n, sizeof(*taken.of), by_tsih);
+	for (unsigned i = 1; i < taken.n; i++)
+		if (taken.of[i - 1]->f.tsih == taken.of[i]->f.tsih)
+			taken.of[i - 1]->why = taken.of[i]->why = "two records have one TSIH";
+}
+
+static void copy_all(const struct taking *k)
+{
+	uint64_t *size = calloc((size_t)taken.n + 1, sizeof(*size));
+	bool *fits = calloc((size_t)taken.n + 1, sizeof(*fits));
+
+	for (unsigned i = 0; size && i < taken.n; i++)
+		size[i] = taken.of[i]->why ? 0 : copy_size(&taken.of[i]->f);
+	if (size && fits)
+		(void)carry_choose(size, fits, taken.n, COPIED_MAX);
+	for (unsigned i = 0; i < taken.n; i++)
+		if (!taken.of[i]->why)
+			taken.of[i]->why = size && fits && fits[i] ?
+						   copy_what_is_owed(k, taken.of[i]) :
+						   "there is no room for what it has under way";
+	free(size);
+	free(fits);
 }
 
 /* Of a sparse file. */
@@ -225,9 +259,12 @@ static const char *take_file(struct taking *k)
 	    !read_whole(k->fd, &k->head, sizeof(k->head), 0))
 		return "they are damaged";
 	why = flight_head_wrong(&k->head, (uint64_t)st.st_size);
-	if (!why)
-		take_slots(k);
-	return why;
+	if (why)
+		return why;
+	take_slots(k);
+	sort_taken();
+	copy_all(k);
+	return NULL;
 }
 
 void iscsi_flight_take_over(const int arena_fd[], unsigned nodes,
@@ -256,14 +293,22 @@ void iscsi_flight_take_over(const int arena_fd[], unsigned nodes,
 
 const struct flight_taken *iscsi_flight_taken_of(uint32_t tsih, const char **why)
 {
+	struct flight_taken *t;
+	unsigned from = 0, to = taken.n;
+
 	ASSERT_ON_MAIN();
 	*why = NULL;
-	for (unsigned i = 0; i < taken.n; i++)
-		if (taken.of[i]->f.tsih == tsih) {
-			*why = taken.of[i]->why;
-			return *why ? NULL : taken.of[i];
-		}
-	return NULL;
+	while (from < to) {
+		const unsigned at = from + (to - from) / 2;
+
+		if (taken.of[at]->f.tsih < tsih)
+			from = at + 1;
+		else
+			to = at;
+	}
+	t = from < taken.n && taken.of[from]->f.tsih == tsih ? taken.of[from] : NULL;
+	*why = t ? t->why : NULL;
+	return *why ? NULL : t;
 }
 
 bool iscsi_flight_busy(const struct flight_taken *t)
