@@ -111,10 +111,12 @@ check-cluster: all $(CLUSTER) ## a Ceph cluster of one machine behind the units 
 # At length, with what is wanted of a quiet machine judged: hours. CLUSTER_SHOWS='links bench' for some of it.
 CLUSTER_SHOWS ?= sim gateways units links mirror rbd bench vm
 SIMS := tests/sim/test_gateway tests/sim/test_mirror
-check-cluster-shows: all $(CLUSTER) $(addprefix $(O)/,$(SIMS)) ## what is promised of a group of gateways, at full length (hours)
+SIM_CACHE := tests/sim/test_mirror_cache
+check-cluster-shows: all $(CLUSTER) $(addprefix $(O)/,$(SIMS) $(SIM_CACHE)) ## what is promised of a group of gateways, at full length (hours)
 	@rc=0; export TGT_BIN=$(abspath $(BIN)) TGT_STRICT=1; run="$(RUN) -l $(LOG)/cluster-shows -j 1"; \
 	for show in $(CLUSTER_SHOWS); do case $$show in \
-	sim) TGT_GATEWAY_SEEDS=100000 TGT_MIRROR_SEEDS=100000 $$run -t 14400 $(addprefix $(O)/,$(SIMS)) ;; \
+	sim) TGT_GATEWAY_SEEDS=100000 TGT_MIRROR_SEEDS=100000 $$run -t 14400 $(addprefix $(O)/,$(SIMS)); sims=$$?; \
+		CK_FORK=no TGT_MIRROR_SEEDS=5000 $$run -t 14400 $(O)/$(SIM_CACHE) && test $$sims = 0 ;; \
 	gateways) KILLS=100 ROUNDS=$(or $(ROUNDS),67) $$run -t 14400 tests/cluster/test_gateways.sh ;; \
 	units) ROUNDS=20 $$run -t 3600 tests/cluster/test_units.sh ;; \
 	links) ROUNDS=20 $$run -t 7200 tests/cluster/test_links.sh ;; \
