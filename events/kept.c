@@ -25,6 +25,7 @@ static struct {
 	int fd;
 	bool gone; /* the keeper */
 	bool held;
+	bool lost; /* some of what was left has not come */
 	bool prepares, go;
 	uint64_t wants; /* with go: KEPT_WANTS_* of the next process */
 	uint64_t can;	/* KEPT_CAN_* */
@@ -235,12 +236,17 @@ static void receive_left(void)
 {
 	int rc;
 
+	kept.lost = false;
 	do {
 		rc = kept_msg_receive(kept.fd, &kept.mail);
 		if (rc == -EAGAIN)
 			wait_for_keeper(POLLIN, NSEC_PER_SEC);
 		else if (rc == -EMFILE || rc == -EBADMSG)
 			log_error("keeper: something that was kept is lost: %s", strerror(-rc));
+		if (rc == -EMFILE) { /* it has come but for that, and may be the last word */
+			kept.lost = true;
+			rc = 1;
+		}
 	} while (rc < 0 || (rc == 1 && take_mail(&kept.mail)));
 	kept.gone = rc == 0;
 	index_left();
@@ -252,6 +258,11 @@ void kept_start(int fd)
 	kept.fd = fd;
 	if (fd >= 0)
 		receive_left();
+}
+
+bool kept_lost(void)
+{
+	return kept.lost;
 }
 
 bool kept_prepares(void)

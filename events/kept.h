@@ -23,6 +23,9 @@ void kept_start(int fd);
 /* The process before serves still (a planned restart): this one may look at what lies there by
  * kept_peek(), takes nothing and changes nothing, until kept_begin(). */
 bool kept_prepares(void);
+/* Some of what was left has not come, since this process may not have as many files open. After
+ * kept_start(), and after kept_begin(). */
+bool kept_lost(void);
 /* As kept_take(), but it stays the keeper's: valid until kept_begin(). */
 int kept_peek(const char *key);
 /* Says that this process is prepared, and wants @wants (KEPT_WANTS_*) of the one before, and waits

@@ -39,13 +39,26 @@ static void configure_cache(struct daemon *d, const int fd[])
 	d->opt->cache.arena_fd = fd;
 }
 
+/* Who began without it would take its place with the keeper: it would be lost. Another one, which
+ * has prepared nothing, has more room. */
+static void inherit_all_or_nothing(void)
+{
+	if (!kept_lost())
+		return;
+	log_error("this worker may have too few files open (RLIMIT_NOFILE) for what the one before "
+		  "has left: it ends, so that nothing is lost");
+	_exit(1);
+}
+
 void inherit_prepare(struct daemon *d)
 {
 	int fd[TOPO_MAX_NODES];
 	uint64_t wants = 0;
 
-	if (!kept_prepares())
+	if (!kept_prepares()) {
+		inherit_all_or_nothing();
 		return;
+	}
 	launch_expendable(true); /* not the one that serves, with as much memory */
 	if (d->opt->use_cache) {
 		find_arenas(d, fd, kept_peek);
@@ -57,6 +70,7 @@ void inherit_prepare(struct daemon *d)
 	}
 	launch_expendable(false);
 	if (kept_begin(wants)) {
+		inherit_all_or_nothing();
 		began_anew();
 		return;
 	}

@@ -447,6 +447,37 @@ static void process_prepares(bool dies)
 	ck_assert(!kept_prepares());
 }
 
+/* Not all that was left fits: that is known, and a process with more room has it. */
+START_TEST(test_too_few_files)
+{
+	struct rlimit before, few;
+	char key[16];
+
+	int fd;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	process_begins();
+	for (unsigned i = 0; i < 40; i++) {
+		snprintf(key, sizeof(key), "store/%u", i);
+		ck_assert_int_eq(kept_put(key, 0), 0);
+	}
+	ck_assert(!kept_lost());
+	process_ends();
+	fd = file_of(0);
+	close(fd);
+	few = (struct rlimit){ (rlim_t)fd + 16, before.rlim_max };
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	process_begins();
+	ck_assert(kept_lost());
+	process_ends();
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+	process_begins();
+	ck_assert(!kept_lost());
+	ck_assert_int_ge(kept_peek("store/39"), 0);
+	process_ends();
+}
+END_TEST
+
 /* A process prepares while the one before serves: what that leaves in the end is what counts. */
 START_TEST(test_prepare)
 {
@@ -649,6 +680,6 @@ START_TEST(test_text_of_lines)
 END_TEST
 
 UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_put_soon,
-	  test_put_soon_full, test_put_while_others_send, test_many, test_put_all, test_prepare,
-	  test_news, test_bad_keys, test_bad_keeper, test_bad_messages, test_random_messages,
-	  test_tombstone, test_last_words, test_text_of_lines)
+	  test_put_soon_full, test_put_while_others_send, test_too_few_files, test_many,
+	  test_put_all, test_prepare, test_news, test_bad_keys, test_bad_keeper, test_bad_messages,
+	  test_random_messages, test_tombstone, test_last_words, test_text_of_lines)
