@@ -4,6 +4,7 @@
 keeper's place, the end. Nothing acknowledged is lost, and somebody serves again.
 
     amid_restarts.py ends TGTD_BIN DIR              at chosen moments: the end, no worker can be run
+    amid_restarts.py few TGTD_BIN DIR               units, where few files may be open
     amid_restarts.py stopped TGTD_BIN DIR           the next worker stands still as it prepares
     amid_restarts.py random TGTD_BIN DIR ROUNDS SEED   under load, at random moments
 
@@ -165,6 +166,44 @@ def ends(bin, dir):
     t.abandon()
 
 
+# Few files may be open, and who becomes root may not change that (CAP_SYS_RESOURCE).
+FEW = '''import ctypes, os, resource, sys
+assert ctypes.CDLL(None).prctl(24, 24, 0, 0, 0) == 0
+resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+os.execv(sys.argv[1], sys.argv[1:])'''
+
+
+def few(bin, dir):
+    os.makedirs(dir, exist_ok=True)
+    t = Daemon(bin, dir + '/few', keeper=[sys.executable, '-c', FEW])
+    t.configure()
+    rc, out, lun = 0, '', 1
+    while not rc and lun < 60:
+        lun += 1
+        with open('%s/disk-%d' % (t.dir, lun), 'wb') as f:
+            f.truncate(1 << 20)
+        rc, out = t.adm('logicalunit', 'new', '--tid', 1, '--lun', lun, '-b', '%s/disk-%d' % (t.dir, lun))
+    units = range(1, lun)
+    is_('few files may be open: units, until one is refused', len(units) > 4 and 'another unit needs' in out + t.log(), lun, out)
+    s = Session()
+
+    def all_have(byte):
+        for lun in units:
+            for _ in range(3):
+                s.run(b'\0', lun=lun)
+            yield lun, s.run(io(WRITE, 64, 8), out=byte * 4096, lun=lun)[0], s.run(io(READ, 64, 8), 4096, lun=lun)
+
+    for what in 'all are served', 'after a planned restart, too', 'after another one':
+        got = [x for x in all_have(what[:1].encode()) if x[1:] != ('good', ('good', what[:1].encode() * 4096))]
+        s.noticed.clear()
+        is_('... %s: %u units' % (what, len(units)), not got, got[:3], t.log()[-1500:])
+        t.restart()
+    is_('... and the session goes on', s.run(b'\0')[0] == 'good' and not s.noticed, s.noticed)
+    s.close()
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+    t.abandon()
+
+
 def stopped(bin, dir):
     """Nobody says that it will ever go on: it is not waited for beyond its time."""
     ours = dir + '/bin'
@@ -310,5 +349,5 @@ def at_random(bin, dir, rounds, seed):
 
 
 if __name__ == '__main__':
-    {'ends': ends, 'stopped': stopped, 'random': at_random}[sys.argv[1]](*sys.argv[2:])
+    {'ends': ends, 'few': few, 'stopped': stopped, 'random': at_random}[sys.argv[1]](*sys.argv[2:])
     sys.exit(is_.failures > 0)

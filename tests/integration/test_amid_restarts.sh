@@ -19,7 +19,9 @@ for what in stopped random; do
 	timeout 900 python3 -B tests/integration/amid_restarts.py $what "${args[@]}" >"$dir/$what.tap" 2>&1 &
 	echo $! >"$dir/$what.pid"
 done
-timeout 900 python3 -B tests/integration/amid_restarts.py ends "$bin" "$dir/ends" || failed=1
+for what in ends few; do
+	timeout 900 python3 -B tests/integration/amid_restarts.py $what "$bin" "$dir/$what" || failed=1
+done
 for what in stopped random; do
 	wait "$(cat "$dir/$what.pid")" || failed=1
 	cat "$dir/$what.tap"

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* tgtadm --mode logicalunit: disks come, change and go. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "events/bug.h"
 #include "events/log.h"
@@ -44,6 +47,39 @@ static void lu_take_back(struct adm_call *call, enum adm_status why)
 		adm_call_done(call, why);
 }
 
+/* Descriptors that are left when a unit comes: for the administrator, sessions, the next worker;
+ * and of each unit those that it makes when somebody uses it. */
+#define FILES_LEFT 24u
+#define FILES_LATER 2u
+
+static unsigned units_there(void)
+{
+	unsigned n = 0;
+
+	for (struct scsi_target *s = scsi_target_next(NULL); s; s = scsi_target_next(s)) {
+		const struct adm_target *t = registry_target(scsi_target_tid(s));
+		const struct adm_lu *lu;
+
+		if (t)
+			list_for_each(lu, &t->luns, link)
+				n++;
+	}
+	return n;
+}
+
+/* Else units could be made until nobody is served, not even who would take one away. */
+static bool has_files_left(void)
+{
+	const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	struct rlimit files;
+
+	if (fd >= 0)
+		close(fd);
+	if (fd < 0 || getrlimit(RLIMIT_NOFILE, &files))
+		return false;
+	return (rlim_t)fd + FILES_LEFT + FILES_LATER * units_there() < files.rlim_cur;
+}
+
 enum adm_status verb_lu_new(struct adm_call *call)
 {
 	struct adm_target *t = call_target(call);
@@ -66,6 +102,10 @@ enum adm_status verb_lu_new(struct adm_call *call)
 	want.lun = (uint32_t)call->req.lun;
 	if (!want.lun || registry_lu(t, want.lun))
 		return ADM_LUN_EXIST;
+	if (!adm.restoring && !has_files_left())
+		return admin_refuse(call, ADM_NOMEM,
+				    "another unit needs more open files than there may be "
+				    "(RLIMIT_NOFILE)");
 	enum adm_status s = check_lu_params(call);
 
 	if (s == ADM_OK)
