@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "events/clock.h"
@@ -11,7 +12,9 @@
 #include "tgtd/keeper/holdings.h"
 #include "tgtd/keeper/planned.h"
 
-#define PREPARE_NS (20 * NSEC_PER_SEC)
+#define PREPARE_NS (20 * NSEC_PER_SEC) /* in which it has to have run for PREPARE_RUNS_NS */
+#define PREPARE_RUNS_NS (PREPARE_NS / 100)
+#define PREPARE_MAX_NS (30 * PREPARE_NS)
 #define LOOK_MS 250
 #define END_LOOK_US 1000
 #define END_LOOKS 500
@@ -28,6 +31,7 @@ static struct {
 	bool late;	/* it has not prepared in time */
 	/* When: somebody wanted this, it was prepared, GO, nobody was served any more, QUIESCENT,
 	 * and the next one was told to begin. 0: not */
+	uint64_t looked, ran; /* while it is prepared: when, and for how long it had run by then */
 	uint64_t asked, ready, gone, rests, quiet, begun;
 	struct kept_mail mail;
 	char text[KEPT_MSG_TEXT];
@@ -57,7 +61,8 @@ void planned_begin(const struct worker *now, char *const *argv, const struct kep
 	p.to_send = 0;
 	p.prepared = p.went = p.deaf = p.late = false;
 	p.ready = p.gone = p.rests = p.quiet = p.begun = 0;
-	p.asked = clock_now_ns();
+	p.asked = p.looked = clock_now_ns();
+	p.ran = 0;
 	err = launch_worker(&p.next, argv);
 	if (!err)
 		return;
@@ -110,6 +115,33 @@ struct pollfd planned_poll(int *timeout_ms)
 				.events = p.to_send == UINT_MAX ? POLLIN : POLLIN | POLLOUT };
 }
 
+static uint64_t next_ran(void)
+{
+	struct timespec t = { 0 };
+	clockid_t clock;
+
+	if (!clock_getcpuclockid(p.next.pid, &clock))
+		(void)clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+/* It may have a large cache to prepare, or little of a processor: the one before serves meanwhile,
+ * so that is waited for. One that stands still is not. */
+static bool next_is_late(void)
+{
+	const uint64_t now = clock_now_ns();
+	uint64_t ran;
+
+	if (p.deaf || p.prepared || now - p.looked < PREPARE_NS)
+		return false;
+	ran = next_ran();
+	if (ran < p.ran + PREPARE_RUNS_NS || now - p.asked >= PREPARE_MAX_NS)
+		return true;
+	p.ran = ran;
+	p.looked = now;
+	return false;
+}
+
 void planned_turn(const struct worker *now, short revents)
 {
 	if (!p.next.pid || p.went)
@@ -118,7 +150,7 @@ void planned_turn(const struct worker *now, short revents)
 		planned_send();
 	if (revents & (POLLIN | POLLHUP | POLLERR))
 		planned_hear();
-	p.late = !p.deaf && !p.prepared && clock_now_ns() - p.asked >= PREPARE_NS;
+	p.late = next_is_late();
 	if (p.deaf)
 		log_notice("keeper: the next worker has ended before it was prepared");
 	else if (p.late)

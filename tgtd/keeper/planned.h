@@ -9,7 +9,7 @@
  *     QUIESCENT -------> planned_testified(): it is killed
  *                        planned_take(), planned_bury() --- LEFT, BEGIN --->
  *
- * GO is said in any case: when the next one has ended, cannot be run, or takes PREPARE_NS. Then
+ * GO is said in any case: when the next one has ended, cannot be run, or stands still. Then
  * planned_drop() ends it, and another one is run when the one before has gone. What is testified
  * counts only of who was asked to go, beside one that is prepared. Without it the next one waits
  * until the memory of the one before has gone, as after a crash.
