@@ -52,14 +52,16 @@ nothing_lost 13
 is "... without a trace" test ! -e "$dir/pid" -a ! -e "$dir/state/worker.pid"
 
 # ---- SIGKILL by name
-gone() { # nobody listens any more, within 20 s
+answers() { # tgtadm ends with $1, within 20 s
 	for _ in $(seq 200); do
 		adm --mode system --op show
-		[ "$rc" = 107 ] && return 0
+		[ "$rc" = "$1" ] && return 0
 		sleep 0.1
 	done
 	return 1
 }
+gone() { answers 107; } # nobody listens any more
+serves() { answers 0; }
 for order in 'keeper first' 'worker first'; do
 	daemon_start ours --pid-file "$dir/pid"
 	if [ "$order" = 'keeper first' ]; then kill -9 "$pid" "$worker"; else kill -9 "$worker" "$pid"; fi
@@ -79,14 +81,6 @@ is "... with 0" ends_with 0
 nothing_lost 14
 
 # ---- PID 1 of a container: what others leave is its own to wait for
-serves() { # within 20 s
-	for _ in $(seq 200); do
-		adm --mode system --op show
-		[ "$rc" = 0 ] && return 0
-		sleep 0.1
-	done
-	return 1
-}
 no_dead() { # who has ended under $1 does not stay, within 10 s
 	for _ in $(seq 100); do
 		out=$(ps --ppid "$1" -o pid=,stat=,comm=)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* See strangers.h. */
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "tgtd/keeper/strangers.h"
 
@@ -11,8 +10,8 @@ void strangers_reap(bool (*ours)(pid_t pid))
 
 	for (;;) {
 		one.si_pid = 0;
-		if (getpid() != 1 || waitid(P_ALL, 0, &one, WEXITED | WNOHANG | WNOWAIT) ||
-		    !one.si_pid || ours(one.si_pid) ||
+		if (waitid(P_ALL, 0, &one, WEXITED | WNOHANG | WNOWAIT) || !one.si_pid ||
+		    ours(one.si_pid) ||
 		    waitpid(one.si_pid, NULL, WNOHANG) != one.si_pid)
 			return;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The keeper as PID 1, of a container: children of others that have ended become its own, as those
- * that close files do (let_go.h). Whoever is not waited for stays, and takes a number of a process.
+ * Children that the keeper waits for no more, or never has: a next worker that was given up and
+ * takes long to end (planned_end()); and as PID 1, of a container, those of children that have
+ * ended, such as who closes files (let_go.h). Who is not waited for takes a number of a process.
  */
 #ifndef TGTD_KEEPER_STRANGERS_H
 #define TGTD_KEEPER_STRANGERS_H
@@ -10,8 +11,8 @@
 #include <sys/types.h>
 
 /* A child has ended, and the keeper has waited for whom it knows. Waits for the others that have
- * ended, up to one for which @ours says true: that one's status is somebody's. Nothing, if this is
- * not PID 1. Does not block; the keeper's one thread. */
+ * ended, up to one for which @ours says true: that one's status is somebody's. Does not block; the
+ * keeper's one thread. */
 void strangers_reap(bool (*ours)(pid_t pid));
 
 #endif
