@@ -629,6 +629,26 @@ START_TEST(test_random_messages)
 }
 END_TEST
 
+/* Who has threads and gets many files later waits for no grace period of the kernel's (kept.c). */
+START_TEST(test_room_for_files)
+{
+	struct rlimit limit;
+	char line[256];
+	unsigned size = 0;
+	FILE *f;
+
+	process_begins();
+	f = fopen("/proc/self/status", "r");
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof(line), f))
+		(void)sscanf(line, "FDSize: %u", &size);
+	fclose(f);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_uint_ge(size, MIN(limit.rlim_cur, 16384u));
+	process_ends();
+}
+END_TEST
+
 /* The tombstone can be sealed only when what kept_start() mapped has gone. */
 START_TEST(test_tombstone)
 {
@@ -682,4 +702,5 @@ END_TEST
 UNIT_MAIN("kept", 20, test_without_keeper, test_put_and_take, test_put_soon,
 	  test_put_soon_full, test_put_while_others_send, test_too_few_files, test_many,
 	  test_put_all, test_prepare, test_news, test_bad_keys, test_bad_keeper, test_bad_messages,
-	  test_random_messages, test_tombstone, test_last_words, test_text_of_lines)
+	  test_random_messages, test_tombstone, test_last_words, test_text_of_lines,
+	  test_room_for_files)
