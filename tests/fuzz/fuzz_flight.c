@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The record of a connection at work that a process has left which is dead, and may have gone
- * wrong. It begins as a right one, of a read whose answer was sent in part and a write that waits;
- * the input is patches to it: which part, where, how many bytes, and these. What must hold: what is
- * to be sent, looked at and carried out lies where it can lie, and is as much as it says.
+ * wrong. It begins as a right one: of a read whose answer was sent in part, a write that waits, and
+ * one that is owed data. The input is patches to it: which part, where, how many bytes, and these.
+ * What must hold: what is to be sent, looked at and carried out lies where it can lie, and is as
+ * much as it says.
  */
 #include <stdlib.h>
 
@@ -56,6 +57,14 @@ static void put_right(struct record *r)
 	r->slot.sent = 1000;
 	put_command(&r->slot.cmd[3], 6, false, 1900);
 	put_command(&r->slot.cmd[4], 7, true, 2560);
+	put_command(&r->slot.cmd[5], 5, true, 1800);
+	r->slot.cmd[5].state = FLIGHT_OWED;
+	put_be32(r->slot.cmd[5].bhs + BHS_EDTL, 65536);
+	r->slot.cmd[5].owed = 1;
+	r->slot.cmd[5].off = 4096;
+	r->slot.cmd[5].seq[1] = FLIGHT_SEQ_ASKED | FLIGHT_SEQ_SENT | 9;
+	r->slot.cmd[5].seq[2] = 2600ull << 32 | FLIGHT_SEQ_OVER;
+	r->slot.into = flight_into(9000, 6, 1, false);
 	r->log.base = 1000;
 	r->log.total = 48 + 4096;
 	r->log.n = 2;
@@ -99,11 +108,16 @@ static void must_hold(const struct record *r, const struct flight_found *f)
 	BUG_ON(owed != f->owed);
 	BUG_ON(f->unparsed && (f->unparsed_off < r->head.rx_off ||
 			       f->unparsed_off + f->unparsed > r->head.tx_off));
+	BUG_ON(f->skip && (f->unparsed || f->skip > FLIGHT_SKIP_MAX));
 	for (uint32_t i = 0; i < f->ncmds; i++) {
 		const struct flight_cmd *c = &f->cmd[i];
 
 		BUG_ON(c->state != FLIGHT_READ && c->state != FLIGHT_DONE &&
-		       c->state != FLIGHT_WRITE);
+		       c->state != FLIGHT_WRITE && c->state != FLIGHT_OWED);
+		BUG_ON(c->state == FLIGHT_OWED && c->off >= get_be32(c->bhs + BHS_EDTL));
+		for (unsigned k = 0; k < FLIGHT_SEQS; k++)
+			BUG_ON(c->seq[k] && (c->state != FLIGHT_OWED ||
+					     !(c->seq[k] & FLIGHT_SEQ_SENT)));
 		BUG_ON(!sn_lt(get_be32(c->bhs + BHS_CMD_SN), f->exp_cmd_sn));
 		BUG_ON(c->state == FLIGHT_READ && c->off > get_be32(c->bhs + BHS_EDTL));
 		BUG_ON(c->state == FLIGHT_WRITE && c->data >= r->head.rooms);

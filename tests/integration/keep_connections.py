@@ -3,8 +3,9 @@
 """Connections go on when the worker is killed amid reads and writes (issue 17, item 7): --keep-connections=all.
 
     keep_connections.py load TGTD_BIN DIR KILLS   sessions under load, killed again and again
+    keep_connections.py owed TGTD_BIN DIR KILLS   ... that are owed data: R2Ts, and unsolicited
     keep_connections.py cut TGTD_BIN DIR          what exactly is under way: answers that nobody takes, halves, commands in a row
-    keep_connections.py speed TGTD_BIN DIR KILLS  ... by tgt-load, which looks at what it reads, and loses no connection
+    keep_connections.py speed TGTD_BIN DIR KILLS [SIZE]  ... by tgt-load, which looks at what it reads, and loses no connection
     keep_connections.py hostile TGTD_BIN DIR      who violates the protocol meanwhile ends alone
 
 Sessions look at each number that they are told, and at each digest: planned_restart.py. Prints a TAP line for each thing that
@@ -57,11 +58,66 @@ def session(keys):
     return s
 
 
+class Owed(Load):
+    """Most data of its writes is asked for by R2Ts, in bursts of 16 KiB; or comes unsolicited, in several PDUs."""
+
+    def issue(self):
+        if 'InitialR2T=No' not in self.s.keys:
+            return super().issue()
+        at = self.r.randrange(0, self.n - 7)
+        blocks = range(at, at + 8)
+        if self.busy.intersection(blocks):
+            return False
+        itt, lba, data = self.s.itt, (self.first + at) * SIZE // 512, b''
+        for b in blocks:
+            self.wrote[b] += 1
+            data += stamp(self.who, b, self.wrote[b])
+        self.s.out(self.s.write(lba, len(data) // 512, data[:4096], final=False))
+        for off in range(4096, 16384, 4096):
+            self.s.out(self.s.data_out(itt, NONE, data[off:off + 4096], off // 4096 - 1, off, off == 12288))
+        self.commands[itt] = ('write', blocks, data, None, time.monotonic())
+        self.busy.update(blocks)
+        return True
+
+
+BURSTS = ('MaxBurstLength=16384',)
+OWED = [BURSTS, BURSTS + ('ImmediateData=No',), BURSTS + ('HeaderDigest=CRC32C', 'DataDigest=CRC32C'),
+        BURSTS + ('MaxOutstandingR2T=4',), BURSTS + ('InitialR2T=No', 'FirstBurstLength=16384')]
+
+
 class Again(Work):
     def log_in_again(self):
         keys, self.s.keys = self.s.keys, tuple(k for k in self.s.keys if '=' in k)
         super().log_in_again()
         self.s.keys = keys
+
+
+def owed(bin, dir, n):
+    t = Tgtd(bin, dir, ALL)
+    t.configure()
+    loads = [Owed(i, session(keys).ready(), 11, again=True) for i, keys in enumerate(OWED)]
+    for l in loads:
+        l.s.noticed.clear()
+        l.start()
+    k, serves = Kills(t), True
+    for _ in range(int(n)):
+        done = sum(l.done for l in loads)
+        wait(lambda: sum(l.done for l in loads) > done + 50)
+        serves &= k.kill()
+    is_('killed %s times: another one serves' % n, serves, t.log()[-3000:])
+    finish(loads)
+    for l in loads:
+        is_('%s: each write that is owed data is answered once, and nothing acknowledged is lost (%u commands, %u logins)' %
+            (', '.join(l.s.keys), l.done, l.logins), not l.errors, l.errors)
+        if not l.logins:
+            is_('... and nothing was noticed', not l.s.noticed, l.s.noticed)
+    logins, all = sum(l.logins for l in loads), len(loads) * int(n)
+    is_('at %s kills most of %u sessions went on, %u logged in again' % (n, len(loads), logins), logins * 4 <= all,
+        [x for x in t.log().splitlines() if 'of the process before ends' in x][-9:])
+    for x in t.log().splitlines():
+        if 'of the process before ends' in x:
+            print('# ' + x)
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
 
 
 def load(bin, dir, n):
@@ -149,6 +205,51 @@ class Reads:
         return versions
 
 
+class Owes:
+    """A write of 64 KiB that is asked for 32 KiB at a time, of which @upto bytes of PDUs have come (-1: all but one)."""
+
+    def __init__(self, who, keys, upto):
+        self.s = Session(*keys, 'ImmediateData=No', 'MaxBurstLength=32768').ready()
+        self.s.noticed.clear()
+        self.what = 'who owes data of a write goes on, %s: %d bytes of it had come' % (name(keys), upto)
+        self.lba = 8192 + 128 * who
+        self.data = b''.join(stamp(9, 1024 + 16 * who + b, 1) for b in range(16))
+        self.itt = self.s.itt
+        self.s.out(self.s.write(self.lba, 128))
+        burst = self.burst(self.s.recv())
+        self.rest = burst[upto:]
+        self.s.send(burst[:upto])
+
+    def burst(self, r2t):
+        """The Data-Out that an R2T asks for, in PDUs of 8 KiB."""
+        head = r2t[0]
+        assert head[0] == 0x31, hex(head[0])
+        ttt, self.r2t_sn, at, left = struct.unpack('>I12xIII', head[20:48])
+        sn, out, self.asked = 0, b'', (at, left)
+        while left:
+            n = min(left, 8192)
+            out += framed(self.s, self.s.data_out(self.itt, ttt, self.data[at:at + n], sn, at, n == left))
+            sn, at, left = sn + 1, at + n, left - n
+        return out
+
+    def goes_on(self):
+        asked, before = [], self.r2t_sn
+        self.s.send(self.rest)
+        while True:
+            head, _ = self.s.recv()
+            if head[0] == 0x21:
+                break
+            out = self.burst((head, b''))
+            assert self.r2t_sn == before + 1, 'R2TSN %u behind %u' % (self.r2t_sn, before)
+            before = self.r2t_sn
+            asked.append(self.asked)
+            self.s.send(out)
+        assert head[3] == 0, 'status %u' % head[3]
+        assert asked in ([(0, 32768), (32768, 32768)], [(0, 32768)] * 2 + [(32768, 32768)]), asked
+        assert self.s.run(io(READ, self.lba, 128), len(self.data)) == ('good', self.data)
+        return True
+
+
 def holds(what, function):
     try:
         result = function()
@@ -174,9 +275,8 @@ def cut(bin, dir):
         p = framed(s, p)
         s.send(p[:3000])
         s.rest = p[3000:]
-    asked = Session('InitialR2T=Yes', 'ImmediateData=No').ready()
-    asked.out(asked.write(2048, 8))
-    is_('a write is asked for its data', asked.recv()[0][0] == 0x31)
+    owers = [Owes(i, keys, upto) for i, (keys, upto) in enumerate(
+        ((keys, upto) for keys in DIGESTS for upto in (0, 20, 48, 5000, 8196, 12000, 16384, 31000, -1)))]
     halves, whole = (in_step(Session().ready()) for _ in range(2))
     for s, flags, keys in (halves, 0x40, b'SendTar'), (whole, 0x80, b'MaxRecvDataSegmentLength=512\0'):
         s.out(pdu(0x44, flags, 0, 0x77, struct.pack('>III', NONE, s.cmdsn, s.statsn), keys))
@@ -199,7 +299,9 @@ def cut(bin, dir):
         holds('it goes on, %s: half of a write had come' % name(s.keys), lambda: s.wait_status(s.itt - 1)[1] == 0)
         is_('... which was carried out once, and nothing was noticed',
             s.run(io(READ, 4096, 8), SIZE) == ('good', stamp(9, 512, i)) and not s.noticed, s.noticed)
-    is_('who owes data of a write is reset', asked.closed_by_target())
+    for o in owers:
+        holds(o.what + ': it is asked for again, and written', o.goes_on)
+        is_('... and nothing was noticed', not o.s.noticed and o.s.answers(), o.s.noticed)
     is_('who is in the middle of a text exchange is reset', halves.closed_by_target() and not halves.noticed, halves.noticed)
     whole.out(whole.read(0, 8))
     holds('it goes on with what was agreed on anew: PDUs of 512 bytes', lambda: [len(whole.recv()[1]) for _ in range(8)] == [512] * 8)
@@ -208,9 +310,14 @@ def cut(bin, dir):
     is_('... and statistics', t.stat('iscsi_kept_busy') >= len(deafs), t.stat('iscsi_kept_busy'))
     # Again, in the middle of what is owed from the first time
     reads = [Reads(s, 0, 256, 8) for s in deafs]
+    owers = [Owes(40 + i, keys, upto) for i, (keys, upto) in enumerate(
+        ((keys, upto) for keys in DIGESTS for upto in (0, 5000, 12000, -1)))]
     time.sleep(1)
     time.sleep(QUICK)
     is_('killed twice in a row', k.kill() and k.kill())
+    for o in owers:
+        holds(o.what + ': it is asked for again, and written', o.goes_on)
+        is_('... and nothing was noticed', not o.s.noticed and o.s.answers(), o.s.noticed)
     for s, r in zip(deafs, reads):
         try:
             r.take()
@@ -223,7 +330,7 @@ def cut(bin, dir):
     is_('no system call was refused', 'system call' not in t.log(), [x for x in t.log().splitlines() if 'system call' in x][:3])
 
 
-def speed(bin, dir, n):
+def speed(bin, dir, n, size='4k'):
     """Four sessions, each with 32 commands under way, as fast as it goes; another daemon each time."""
     kept = lost = again = 0
     for i in range(int(n)):
@@ -232,7 +339,7 @@ def speed(bin, dir, n):
         t = Tgtd(bin, where, ALL)
         t.configure(4)
         load = subprocess.Popen([bin + '/tgt-load', '--portal', '127.0.0.1:%d' % t.port, '--target', IQN, '--lun', '1,2,3,4',
-                                 '--connections', '4', '--depth', '32', '--read', '50', '--bs', '4k', '--range', '4m',
+                                 '--connections', '4', '--depth', '32', '--read', '50', '--bs', size, '--range', '4m',
                                  '--verify', '--warmup', '0', '--time', '5'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True)
         wait(lambda: t.stat('iscsi_commands') > 500)
@@ -256,7 +363,7 @@ def speed(bin, dir, n):
             if 'of the process before ends' in x:
                 print('# ' + x)
         is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
-    is_('of %u sessions %u went on, %u did not' % (kept + lost, kept, lost), kept >= 3 * lost)
+    is_('commands of %s: of %u sessions %u went on, %u did not' % (size, kept + lost, kept, lost), kept >= 3 * lost)
     print('# in %u of %s kills something was under way' % (again, n))
 
 
@@ -303,11 +410,40 @@ def hostile(bin, dir):
         s.send(s.rest)
         s.send(pdu(0x01, 0xa1, 1, 77, struct.pack('>III', 512, s.cmdsn, 0) + bytes(16), length=0xffffff))
 
-    ways = [bad_data, same_tag, far_number, gone, login_again, long]
+    def owes(s, *flags):
+        """It had been asked for 32 KiB, and was in the middle of them."""
+        s.send(s.rest)
+        for i, final in enumerate(flags):
+            s.out(s.data_out(s.itt - 1, s.ttt, os.urandom(4096), i * 77, i * 1000 & 0xfffc, final))
+
+    def never_final(s):
+        owes(s, *[False] * 64)
+
+    def twice_final(s):
+        owes(s, True, True, False, True)
+
+    def made_up(s):
+        s.send(s.rest)
+        for ttt in (s.ttt ^ 8, s.ttt ^ 1, NONE, 0):
+            s.out(s.data_out(s.itt - 1, ttt, bytes(4096), 0, 0, True))
+
+    def aborts(s):
+        owes(s, False)
+        s.out(pdu(0x42, 0x81, 1, s.itt, struct.pack('>IIII', s.itt - 1, s.cmdsn, s.statsn, s.cmdsn - 1)))
+        owes(s, True)
+
+    ways = [bad_data, same_tag, far_number, gone, login_again, long, never_final, twice_final, made_up, aborts]
+    owing = (never_final, twice_final, made_up, aborts)
     for keys in DIGESTS[::3]:
         peers = [Session(*keys).ready() for _ in ways]
         calm = in_step(Session().ready())
-        for s in peers:
+        for s in peers[-len(owing):]:
+            s.out(s.write(8192, 64))
+            s.ttt = struct.unpack('>I', s.recv()[0][20:24])[0]
+            p = framed(s, s.data_out(s.itt - 1, s.ttt, bytes(8192), 0, 0, False))
+            s.send(p[:3000])
+            s.rest = p[3000:]
+        for s in peers[:-len(owing)]:
             for _ in range(5):
                 s.out(s.read(0, 128))
             p = framed(s, s.write(4096, 8, bytes(4096)))
@@ -342,5 +478,5 @@ def quietly(way, s):
 
 
 if __name__ == '__main__':
-    {'load': load, 'cut': cut, 'speed': speed, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
+    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
     sys.exit(is_.failures > 0)

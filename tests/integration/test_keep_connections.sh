@@ -12,11 +12,13 @@ trap 'rm -rf "$dir"' EXIT
 case $bin in */asan/* | */tsan/*) : "${TGT_KEEP_KILLS:=4}" "${TGT_KEEP_SPEED:=3}" ;; esac
 failed=0
 run() {
-	mkdir "$dir/$1"
-	timeout 900 python3 -B tests/integration/keep_connections.py "$1" "$bin" "$dir/$1" "${@:2}" || failed=1
+	mkdir "$dir/$1${3:-}"
+	timeout 900 python3 -B tests/integration/keep_connections.py "$1" "$bin" "$dir/$1${3:-}" "${@:2}" || failed=1
 }
 run cut
 run load "${TGT_KEEP_KILLS:-10}"
+run owed "${TGT_KEEP_KILLS:-10}"
 run speed "${TGT_KEEP_SPEED:-8}"
+run speed "$((${TGT_KEEP_SPEED:-8} / 2 + 1))" 256k
 run hostile
 exit $failed

@@ -286,6 +286,8 @@ static bool adopt_flight(struct carried *y, const struct flight_taken *f)
 	owed = iscsi_flight_owed(f, &len);
 	if (owed)
 		y->tp->owes(y->made[0], owed, len);
+	if (iscsi_flight_skip(f))
+		y->tp->skips(y->made[0], iscsi_flight_skip(f));
 	return true;
 }
 

@@ -218,11 +218,10 @@ void iscsi_task_answer_lost(struct iscsi_task *t);
 /* It may be answered now if it was waiting for data. */
 void iscsi_task_data_over(struct iscsi_task *t);
 
-/* A command that the process before this one had taken (rx.c): a write, all of whose data is @data;
- * or a read, NULL, of whose Data-In the first @off bytes have been sent, in @data_sn PDUs, @burst
- * of them behind the last F bit. */
-void iscsi_rx_again(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data, uint32_t off,
-		    uint32_t data_sn, uint32_t burst);
+/* A command that the process before this one had taken, and not answered (rx.c, flight_form.h).
+ * @data: all data of a write that waits (FLIGHT_WRITE); else NULL. */
+struct flight_cmd;
+void iscsi_rx_again(struct iscsi_conn *conn, const struct flight_cmd *before, const uint8_t *data);
 
 /* ---- one request each; all free @ctl sooner or later ----------------------------------------- */
 void iscsi_nop_out(struct iscsi_ctl *ctl);

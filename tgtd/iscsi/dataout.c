@@ -26,7 +26,7 @@ void iscsi_dataout_init(struct iscsi_task *t, uint32_t immediate, bool unsolicit
 	o->unsol_data_sn = o->r2t_sn = o->owed_looks = 0;
 	o->r2t_busy = o->fetching = 0;
 	o->unsol_open = unsolicited || immediate;
-	o->unsol_lost = o->closed = o->waiting = false;
+	o->unsol_lost = o->closed = o->waiting = o->stale = false;
 	o->charged = 0;
 	if (unsolicited)
 		owed_since(t->conn, &o->owed_ns);
@@ -115,6 +115,25 @@ static void r2t_done(struct iscsi_pdu *pdu)
 	iscsi_task_finish(t);
 }
 
+/* Slots for R2Ts, with the first of the object's life. */
+static bool r2t_slots(struct iscsi_task *t)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	if (o->r2t)
+		return true;
+	o->r2t = calloc(ISCSI_R2T_MAX, sizeof(*o->r2t));
+	if (!o->r2t) {
+		iscsi_conn_fail(t->conn, "out of memory");
+		return false;
+	}
+	for (unsigned slot = 0; slot < ISCSI_R2T_MAX; slot++) {
+		o->r2t[slot].ttt = ISCSI_TAG_NONE;
+		list_init(&o->r2t[slot].pdu.link);
+	}
+	return true;
+}
+
 /* @since: when the sequence began whose rest is asked for again; 0: it begins now. */
 static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t since)
 {
@@ -124,17 +143,8 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t 
 	uint8_t *bhs;
 	unsigned slot;
 
-	if (!o->r2t) {
-		o->r2t = calloc(ISCSI_R2T_MAX, sizeof(*o->r2t));
-		if (!o->r2t) {
-			iscsi_conn_fail(t->conn, "out of memory");
-			return false;
-		}
-		for (slot = 0; slot < ISCSI_R2T_MAX; slot++) {
-			o->r2t[slot].ttt = ISCSI_TAG_NONE;
-			list_init(&o->r2t[slot].pdu.link);
-		}
-	}
+	if (!r2t_slots(t))
+		return false;
 	for (slot = 0; slot < ISCSI_R2T_MAX; slot++)
 		if (o->r2t[slot].ttt == ISCSI_TAG_NONE && !o->r2t[slot].sending)
 			break;
@@ -142,7 +152,7 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t 
 		return false;
 	r = &o->r2t[slot];
 	/* The slot is in the tag, so that a Data-Out finds its R2T at once. */
-	r->ttt = (s->next_ttt++ & 0x0fffffffu) << 3 | slot;
+	r->ttt = (s->next_ttt++ & FLIGHT_SEQ_TAG >> 3) << 3 | slot;
 	r->r2t_sn = o->r2t_sn++;
 	r->off = off;
 	r->len = len;
@@ -173,11 +183,13 @@ static bool r2t_send(struct iscsi_task *t, uint64_t off, uint32_t len, uint64_t 
 	r->pdu.done = r2t_done;
 	r->sending = true;
 	t->pdus_out++;
+	if (unlikely(t->flight))
+		iscsi_flight_asks(t->conn, t, r->ttt);
 	metric_inc(M_iscsi_r2ts);
 	t->conn->tp->send_pdu(t->conn, &r->pdu);
 	return true;
 }
-static_assert(ISCSI_R2T_MAX == 8, "three bits of the tag");
+static_assert(ISCSI_R2T_MAX == 8 && ISCSI_R2T_MAX == FLIGHT_UNSOLICITED, "three bits of the tag");
 
 /* The segment after which the next one begins, i.e. the one that holds
  * o->next or starts first after it. */
@@ -248,7 +260,7 @@ static void pump(struct iscsi_task *t, bool turn)
 	unsigned max = MIN(conn->params.max_outstanding_r2t, ISCSI_R2T_MAX);
 	struct scsi_seg *seg;
 
-	if (o->unsol_open || o->closed)
+	if (o->unsol_open || o->closed || o->stale)
 		return;
 	while ((seg = next_seg(o))) {
 		uint64_t off = MAX(o->next, seg->off);
@@ -329,6 +341,8 @@ void iscsi_dataout_fetch(struct scsi_cmd *cmd, struct scsi_seg *seg)
 	}
 	ASSERT(!o->seg[0] || !o->seg[1]);
 	o->seg[o->seg[0] != NULL] = seg;
+	if (unlikely(t->flight))
+		iscsi_flight_stored(t->conn, t);
 	if (unlikely(o->spill) && absorb(o, seg))
 		return;
 	pump(t, false);
@@ -417,6 +431,72 @@ static bool unsol_in_place(struct iscsi_task *t, uint64_t off, uint32_t len)
 	return iscsi_in_place(t->conn, o->unsol_ranges, 0, o->unsol_got, off, len);
 }
 
+/* ---- what the process before had asked for --------------------------------------------------- */
+
+void iscsi_dataout_again(struct iscsi_task *t, const struct flight_cmd *before)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	iscsi_dataout_init(t, 0, false);
+	o->next = before->off;
+	o->r2t_sn = before->data_sn;
+	if (before->seq[FLIGHT_UNSOLICITED]) {
+		o->stale = o->unsol_open = true;
+		owed_since(t->conn, &o->owed_ns);
+	}
+	for (unsigned slot = 0; slot < ISCSI_R2T_MAX && r2t_slots(t); slot++) {
+		struct iscsi_r2t *r = &o->r2t[slot];
+		struct iscsi_session *s = t->conn->sess;
+
+		if (!before->seq[slot])
+			continue;
+		r->ttt = before->seq[slot] & FLIGHT_SEQ_TAG;
+		r->off = r->len = r->got = 0;
+		r->lost = r->sending = false;
+		owed_since(t->conn, &r->since_ns);
+		o->r2t_busy++;
+		o->stale = true;
+		if (sn_le(s->next_ttt, r->ttt >> 3))
+			s->next_ttt = (r->ttt >> 3) + 1;
+	}
+}
+
+static void stale_begin(struct iscsi_task *t, struct iscsi_r2t *r, uint32_t len, bool final)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	o->rx_r2t = r;
+	o->rx_final = final;
+	o->rx_len = 0;
+	o->rx_spill = NULL;
+	t->conn->rx_task = t;
+	t->conn->sink.kind = SINK_DISCARD;
+	if (len && !o->closed)
+		t->conn->owed_rx_ns = loop_now(t->conn->loop);
+}
+
+static void stale_end(struct iscsi_task *t, bool ok)
+{
+	struct iscsi_dataout *o = &t->out;
+
+	if (o->rx_final && o->rx_r2t) {
+		o->rx_r2t->ttt = ISCSI_TAG_NONE;
+		o->r2t_busy--;
+	} else if (o->rx_final) {
+		o->unsol_open = false;
+	}
+	o->rx_r2t = NULL;
+	o->stale = o->unsol_open || o->r2t_busy;
+	if (unlikely(!ok && !o->closed))
+		lost(t, ASC_PROTOCOL_SERVICE_CRC_ERROR);
+	if (o->closed && !iscsi_dataout_pending(t))
+		iscsi_task_data_over(t);
+	else if (!o->closed)
+		pump(t, false);
+}
+
+/* ---- receiving, continued -------------------------------------------------------------------- */
+
 bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 {
 	struct iscsi_dataout *o = &t->out;
@@ -430,14 +510,24 @@ bool iscsi_dataout_begin(struct iscsi_task *t, const uint8_t *bhs)
 	if (ttt == ISCSI_TAG_NONE) {
 		if (!o->unsol_open)
 			return o->closed;
+	} else {
+		r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
+		if (!r || r->ttt != ttt)
+			return o->closed;
+	}
+	if (unlikely(t->conn->flight))
+		iscsi_flight_into(t->conn, t, r ? (unsigned)(r - o->r2t) : FLIGHT_UNSOLICITED,
+				  final);
+	if (unlikely(o->stale)) {
+		stale_begin(t, r, len, final);
+		return true;
+	}
+	if (!r) {
 		next = sn == o->unsol_data_sn;
 		amount = len <= o->unsol_len - o->unsol_got;
 		right = next && amount && off <= o->unsol_len && len <= o->unsol_len - off &&
 			unsol_in_place(t, off, len);
 	} else {
-		r = o->r2t ? &o->r2t[ttt & (ISCSI_R2T_MAX - 1)] : NULL;
-		if (!r || r->ttt != ttt)
-			return o->closed;
 		/* F exactly at the end of the burst (11.8: the data asked
 		 * for is sent in one sequence). */
 		next = sn == r->data_sn;
@@ -534,6 +624,14 @@ void iscsi_dataout_end(struct iscsi_task *t, bool ok)
 	o->rx_len = 0;
 	o->rx_spill = NULL;
 	t->pdus_out++; /* keeps the task */
+	if (unlikely(t->flight) && o->rx_final)
+		iscsi_flight_over(t->conn, t);
+	if (unlikely(o->stale)) {
+		stale_end(t, ok);
+		t->pdus_out--;
+		iscsi_task_finish(t);
+		return;
+	}
 	if (unlikely(!ok && !o->closed && !note_loss(t, r, off)))
 		lost(t, ASC_PROTOCOL_SERVICE_CRC_ERROR);
 	if (unlikely(r ? r->lost : o->unsol_lost))
@@ -600,7 +698,7 @@ void iscsi_dataout_late(struct iscsi_task *t)
 			o->r2t[i].ttt = ISCSI_TAG_NONE;
 			o->r2t_busy--;
 		}
-	o->unsol_open = false;
+	o->unsol_open = o->stale = false;
 	if (t->conn->rx_task == t) {
 		o->rx_r2t = NULL;
 		o->rx_final = false;

@@ -97,6 +97,8 @@ struct iscsi_dataout {
 	bool unsol_lost;      /* part of it went missing (ERL 1) */
 	bool closed;	      /* the command has ended: sink the rest */
 	bool waiting;	      /* wait_link is on conn->solicit_waitq */
+	bool stale;	      /* what is outstanding the process before has asked for: it is
+			       * thrown away, and only then asked for again */
 	uint64_t owed_ns;     /* unsol_open by F = 0: since when */
 	uint64_t charged;     /* of conn->solicited */
 	struct list wait_link;
@@ -146,6 +148,10 @@ void iscsi_solicit_more(struct loop_deferred *d);
 
 /* A write command has come with @immediate bytes; @unsolicited: F = 0, Data-Out follows unasked. */
 void iscsi_dataout_init(struct iscsi_task *task, uint32_t immediate, bool unsolicited);
+/* A write goes on that the process before was owed data of: so much has been carried out, and these
+ * sequences are outstanding (flight_form.h). Before it is started. */
+struct flight_cmd;
+void iscsi_dataout_again(struct iscsi_task *task, const struct flight_cmd *before);
 /* Where does immediate data go? Sets conn->sink. After the command was started. */
 void iscsi_dataout_immediate(struct iscsi_task *task, uint32_t len);
 /* A Data-Out PDU: checks it, sets conn->sink. False: against the

@@ -190,7 +190,7 @@ void iscsi_flight_enter(struct iscsi_conn *conn)
 	/* The transport's part follows: iscsi_flight_begin(). */
 }
 
-void iscsi_flight_begin(struct iscsi_conn *conn, uint64_t received, uint64_t sent)
+void iscsi_flight_begin(struct iscsi_conn *conn, uint64_t received, uint64_t sent, uint32_t skip)
 {
 	struct flight_slot *slot = conn->flight->slot;
 
@@ -200,6 +200,7 @@ void iscsi_flight_begin(struct iscsi_conn *conn, uint64_t received, uint64_t sen
 	slot->sent = sent;
 	conn->flight->at = (uint32_t)received;
 	iscsi_flight_take(conn);
+	slot->into = skip ? flight_into((uint32_t)received + skip, 0, 0, false) : 0;
 	slot->version = FLIGHT_VERSION;
 }
 
@@ -217,25 +218,49 @@ void iscsi_flight_doubt(struct iscsi_conn *conn, int n)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
+/* One that is owed data, of which nothing has been carried out. */
+static struct flight_cmd *put_owed(struct iscsi_flight *f, struct iscsi_task *t, const uint8_t *bhs)
+{
+	struct flight_cmd *c;
+
+	iscsi_flight_put(f, t, bhs, f->at, FLIGHT_FREE);
+	c = &f->slot->cmd[t->flight - 1];
+	memset(c->seq, 0, sizeof(c->seq));
+	if (!(bhs[BHS_FLAGS] & BHS_FINAL))
+		c->seq[FLIGHT_UNSOLICITED] = FLIGHT_SEQ_ASKED | FLIGHT_SEQ_SENT;
+	c->owed = 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	return c;
+}
+
 void iscsi_flight_command(struct iscsi_conn *conn, struct iscsi_task *t, const uint8_t *bhs,
 			  bool ordinary)
 {
 	struct iscsi_flight *f = conn->flight;
 	const struct scsi_cmd *c = &t->cmd;
+	const uint32_t len = bhs_data_len(bhs);
+	const bool final = bhs[BHS_FLAGS] & BHS_FINAL;
 	enum flight_state kind = ordinary && f->nspare ? flight_kind(bhs[BHS_CDB]) : FLIGHT_FREE;
 
-	if (c->attr > SCSI_ATTR_SIMPLE || !(bhs[BHS_FLAGS] & BHS_FINAL) ||
-	    (kind == FLIGHT_READ ? c->dir_out || bhs_data_len(bhs) :
-				   c->dir_in || !c->dir_out || !t->edtl ||
-					   bhs_data_len(bhs) != t->edtl))
+	if (c->attr > SCSI_ATTR_SIMPLE ||
+	    (kind == FLIGHT_READ ? c->dir_out || len || !final :
+				   c->dir_in || !c->dir_out || !t->edtl))
 		kind = FLIGHT_FREE;
-	if (kind != FLIGHT_FREE) {
-		/* A write is, when it is carried out, or waits. */
-		iscsi_flight_put(f, t, bhs, f->at, kind == FLIGHT_READ ? kind : FLIGHT_FREE);
-		return;
+	if (kind == FLIGHT_FREE) {
+		t->flight = FLIGHT_OTHER;
+		iscsi_flight_doubt(conn, 1);
+	} else if (kind == FLIGHT_READ) {
+		iscsi_flight_put(f, t, bhs, f->at, kind);
+	} else if (final && len == t->edtl) {
+		/* It is, when it is carried out, or waits. */
+		iscsi_flight_put(f, t, bhs, f->at, FLIGHT_FREE);
+	} else {
+		struct flight_cmd *owed = put_owed(f, t, bhs);
+
+		if (!len) /* else when that has come: iscsi_flight_received() */
+			owed->state = FLIGHT_OWED;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	}
-	t->flight = FLIGHT_OTHER;
-	iscsi_flight_doubt(conn, 1);
 }
 
 void iscsi_flight_release(struct iscsi_conn *conn, struct iscsi_task *t)
@@ -255,18 +280,22 @@ void iscsi_flight_release(struct iscsi_conn *conn, struct iscsi_task *t)
 	t->flight = 0;
 }
 
-void iscsi_flight_again(struct iscsi_conn *conn, struct iscsi_task *t, const uint8_t *bhs,
-			uint32_t off, uint32_t data_sn, uint32_t burst)
+void iscsi_flight_again(struct iscsi_conn *conn, struct iscsi_task *t,
+			const struct flight_cmd *before)
 {
 	struct flight_cmd *c;
 
-	iscsi_flight_command(conn, t, bhs, true);
+	iscsi_flight_command(conn, t, before->bhs, true);
 	if (t->flight == FLIGHT_OTHER)
 		return;
 	c = &conn->flight->slot->cmd[t->flight - 1];
-	c->off = off;
-	c->data_sn = data_sn;
-	c->burst = burst;
+	c->off = before->off;
+	c->data_sn = before->data_sn;
+	c->burst = before->burst;
+	if (before->state == FLIGHT_OWED) {
+		memcpy(c->seq, before->seq, sizeof(c->seq));
+		c->state = FLIGHT_OWED;
+	}
 }
 
 void iscsi_flight_waits(struct iscsi_conn *conn, struct iscsi_task *t, const uint8_t *data,
@@ -279,6 +308,8 @@ void iscsi_flight_waits(struct iscsi_conn *conn, struct iscsi_task *t, const uin
 	if (t->flight == FLIGHT_OTHER)
 		return;
 	c = &f->slot->cmd[t->flight - 1];
+	if (c->owed) /* it asks for all of it again */
+		return;
 	room = len <= FLIGHT_RX_BYTES ? iscsi_flight_room(FLIGHT_RX) : NULL;
 	if (!room || f->data[t->flight - 1]) {
 		if (room)
@@ -292,6 +323,69 @@ void iscsi_flight_waits(struct iscsi_conn *conn, struct iscsi_task *t, const uin
 			     FLIGHT_RX_ROOM);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	c->state = FLIGHT_WRITE;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* ---- writes that are owed data --------------------------------------------------------------- */
+
+void iscsi_flight_stored(struct iscsi_conn *conn, struct iscsi_task *t)
+{
+	struct flight_cmd *c;
+	uint64_t stored;
+
+	if (t->flight == FLIGHT_OTHER)
+		return;
+	c = &conn->flight->slot->cmd[t->flight - 1];
+	if (!c->owed || c->state != FLIGHT_APPLYING || !scsi_cmd_stored(&t->cmd, &stored))
+		return;
+	c->off = (uint32_t)stored;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	c->state = FLIGHT_OWED;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void iscsi_flight_asks(struct iscsi_conn *conn, struct iscsi_task *t, uint32_t ttt)
+{
+	struct flight_cmd *c;
+
+	if (t->flight == FLIGHT_OTHER)
+		return;
+	c = &conn->flight->slot->cmd[t->flight - 1];
+	c->seq[ttt % FLIGHT_UNSOLICITED] = FLIGHT_SEQ_ASKED | (uint64_t)ttt;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void iscsi_flight_into(struct iscsi_conn *conn, const struct iscsi_task *t, unsigned seq,
+		       bool final)
+{
+	const struct iscsi_flight *f = conn->flight;
+	const bool known = t && t->flight && t->flight != FLIGHT_OTHER;
+
+	f->slot->into = flight_into(f->at, known ? t->flight : 0, seq, final);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void iscsi_flight_passed(struct iscsi_conn *conn)
+{
+	iscsi_flight_take(conn);
+	conn->flight->slot->into = 0;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void iscsi_flight_over(struct iscsi_conn *conn, struct iscsi_task *t)
+{
+	const struct iscsi_flight *f = conn->flight;
+	const uint64_t into = f->slot->into;
+	uint64_t *seq;
+
+	if (!into || t->flight == FLIGHT_OTHER)
+		return;
+	seq = &f->slot->cmd[t->flight - 1].seq[into >> 1 & 0x7f];
+	/* One word says that the sequence is over, and how far that is. */
+	*seq = (uint64_t)f->at << 32 | FLIGHT_SEQ_OVER;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	iscsi_flight_passed(conn);
+	*seq = 0;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 

@@ -62,6 +62,8 @@ bool iscsi_flight_patch(const struct flight_taken *f, struct carry_session *s,
 const uint8_t *iscsi_flight_unparsed(const struct flight_taken *f, uint32_t *len);
 /* What its socket is owed, which is the caller's from now on, in heap memory; NULL: nothing. */
 uint8_t *iscsi_flight_owed(const struct flight_taken *f, uint32_t *len);
+/* Bytes that its socket is to bring first, and that are of no use. */
+uint32_t iscsi_flight_skip(const struct flight_taken *f);
 /* Was anything under way? How many of its commands go on, what its socket is owed: bytes. */
 bool iscsi_flight_busy(const struct flight_taken *f);
 unsigned iscsi_flight_commands(const struct flight_taken *f);
@@ -88,19 +90,31 @@ void iscsi_flight_goes_on(struct iscsi_conn *conn, struct flight_going *g);
 /* A command has come whose PDU ends at ->at; it is in the session, and has not been started. */
 void iscsi_flight_command(struct iscsi_conn *conn, struct iscsi_task *t, const uint8_t *bhs,
 			  bool ordinary);
-/* The same of one that was taken by the process before: as of iscsi_rx_again(). The record is in
+/* The same of one that was taken by the process before, and stood as @before says. The record is in
  * doubt as a whole still. */
-void iscsi_flight_again(struct iscsi_conn *conn, struct iscsi_task *t, const uint8_t *bhs,
-			uint32_t off, uint32_t data_sn, uint32_t burst);
+void iscsi_flight_again(struct iscsi_conn *conn, struct iscsi_task *t,
+			const struct flight_cmd *before);
 /* A write waits for blocks, and has all of its data, which is @data. */
 void iscsi_flight_waits(struct iscsi_conn *conn, struct iscsi_task *t, const uint8_t *data,
 			uint32_t len);
+/* A segment of a write is to be filled: what has been carried out before that is written down. */
+void iscsi_flight_stored(struct iscsi_conn *conn, struct iscsi_task *t);
+/* An R2T with this tag will be sent. */
+void iscsi_flight_asks(struct iscsi_conn *conn, struct iscsi_task *t, uint32_t ttt);
+/* A Data-Out PDU that ends at ->at has begun, of sequence @seq of @t; NULL: nobody's. */
+void iscsi_flight_into(struct iscsi_conn *conn, const struct iscsi_task *t, unsigned seq,
+		       bool final);
+/* That PDU has ended, and was of @t, and the last of its sequence. */
+void iscsi_flight_over(struct iscsi_conn *conn, struct iscsi_task *t);
+/* A PDU that may have been a Data-Out has ended, at ->at. */
+void iscsi_flight_passed(struct iscsi_conn *conn);
 /* Its number goes back. */
 void iscsi_flight_release(struct iscsi_conn *conn, struct iscsi_task *t);
 /* @n more things are under way that nobody can go on with, or less. */
 void iscsi_flight_doubt(struct iscsi_conn *conn, int n);
-/* The transport, ->attach: so many bytes were taken from its socket and looked at, and sent. */
-void iscsi_flight_begin(struct iscsi_conn *conn, uint64_t received, uint64_t sent);
+/* The transport, ->attach: so many bytes were taken from its socket and looked at, and sent. @skip
+ * that are to come are thrown away; iscsi_flight_passed() when they have come. */
+void iscsi_flight_begin(struct iscsi_conn *conn, uint64_t received, uint64_t sent, uint32_t skip);
 /* All of @log has been taken by the socket. */
 void iscsi_flight_log_over(struct iscsi_conn *conn, struct flight_log *log);
 
@@ -123,12 +137,21 @@ static inline void iscsi_flight_applies(const struct iscsi_conn *conn, const str
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* The PDU of a write has been taken in. One of which nothing is written down yet is in doubt. */
-static inline void iscsi_flight_received(const struct iscsi_conn *conn, const struct iscsi_task *t)
+/* The PDU of a write has been taken in. One of which nothing is written down yet is in doubt, but
+ * for one that is owed data. */
+static inline void iscsi_flight_received(struct iscsi_conn *conn, struct iscsi_task *t)
 {
-	if (t->flight != FLIGHT_OTHER &&
-	    conn->flight->slot->cmd[t->flight - 1].state == FLIGHT_FREE)
+	struct flight_cmd *c;
+
+	if (t->flight == FLIGHT_OTHER)
+		return;
+	c = &conn->flight->slot->cmd[t->flight - 1];
+	if (c->state == FLIGHT_FREE && c->owed)
+		c->state = FLIGHT_OWED;
+	else if (c->state == FLIGHT_FREE)
 		iscsi_flight_applies(conn, t);
+	if (c->owed)
+		iscsi_flight_stored(conn, t);
 }
 
 /* A write that went well will be answered, whatever comes. */
@@ -168,7 +191,7 @@ static inline void iscsi_flight_put(struct iscsi_flight *f, struct iscsi_task *t
 	c = &f->slot->cmd[t->flight - 1];
 	memcpy(c->bhs, bhs, ISCSI_BHS_LEN);
 	c->at = at;
-	c->off = c->data_sn = c->burst = 0;
+	c->off = c->data_sn = c->burst = c->owed = 0;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	c->state = state;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -313,7 +313,12 @@ const struct flight_taken *iscsi_flight_taken_of(uint32_t tsih, const char **why
 
 bool iscsi_flight_busy(const struct flight_taken *t)
 {
-	return t->f.ncmds || t->f.owed || t->f.unparsed;
+	return t->f.ncmds || t->f.owed || t->f.unparsed || t->f.skip;
+}
+
+uint32_t iscsi_flight_skip(const struct flight_taken *t)
+{
+	return t->f.skip;
 }
 
 uint32_t iscsi_flight_owes(const struct flight_taken *t)

@@ -15,6 +15,12 @@ const uint8_t flight_kinds[256] = {
 	[0x5a] = FLIGHT_READ,
 	[0x25] = FLIGHT_READ, /* READ CAPACITY (10) */
 	[0xa0] = FLIGHT_READ, /* REPORT LUNS */
+	[0x5e] = FLIGHT_READ, /* PERSISTENT RESERVE IN */
+	[0xa3] = FLIGHT_READ, /* MAINTENANCE IN */
+	[0x9e] = FLIGHT_READ, /* SERVICE ACTION IN (16): READ CAPACITY, GET LBA STATUS */
+	/* What was written before it is stable after it, whoever has begun it. */
+	[0x35] = FLIGHT_READ, /* SYNCHRONIZE CACHE (10), (16) */
+	[0x91] = FLIGHT_READ,
 	[0x0a] = FLIGHT_APPLYING, /* WRITE (6), (10), (12), (16) */
 	[0x2a] = FLIGHT_APPLYING,
 	[0xaa] = FLIGHT_APPLYING,
@@ -111,6 +117,7 @@ struct judging {
 	struct flight_cmd cmd[FLIGHT_CMDS]; /* as far as the log has got */
 	bool answered[FLIGHT_CMDS];
 	uint32_t at, exp_cmd_sn, rooms;
+	bool into; /* it was in the middle of a Data-Out PDU, which ends at ->at */
 };
 
 static bool log_can_be(const struct flight_log *log)
@@ -132,7 +139,7 @@ static bool follow_log(struct judging *j, const struct flight_log *log)
 			return false;
 		if (flight_answers(bhs))
 			j->answered[k - 1] = true;
-		else if (bhs_opcode(bhs) == ISCSI_DATA_IN)
+		else if (bhs_opcode(bhs) == ISCSI_DATA_IN || bhs_opcode(bhs) == ISCSI_R2T)
 			flight_progress(&j->cmd[k - 1], bhs);
 	}
 	return true;
@@ -151,6 +158,41 @@ static void follow_commands(struct judging *j)
 	}
 }
 
+/* What has come of Data-Out: sequences that are over, and a PDU that has begun. */
+static void follow_data_out(struct judging *j)
+{
+	const uint64_t into = j->slot->into;
+	const uint32_t end = (uint32_t)(into >> 32);
+	const unsigned cmd = into >> 8 & 0xffff, seq = into >> 1 & 0x7f;
+
+	for (unsigned i = 0; i < FLIGHT_CMDS; i++) {
+		struct flight_cmd *c = &j->cmd[i];
+
+		for (unsigned k = 0; c->state != FLIGHT_FREE && c->owed && k < FLIGHT_SEQS; k++) {
+			const uint32_t over = (uint32_t)(c->seq[k] >> 32);
+
+			if ((uint32_t)c->seq[k] == FLIGHT_SEQ_OVER && sn_lt(j->at, over))
+				j->at = over;
+		}
+	}
+	if (!into || !sn_lt(j->at, end))
+		return;
+	j->at = end;
+	j->into = true;
+	if (into & 1 && cmd && cmd <= FLIGHT_CMDS && seq < FLIGHT_SEQS)
+		j->cmd[cmd - 1].seq[seq] = 0;
+}
+
+/* What of its sequences the initiator sends still. */
+static void open_sequences(struct flight_cmd *c)
+{
+	for (unsigned k = 0; k < FLIGHT_SEQS; k++)
+		if (!c->owed || c->state != FLIGHT_OWED ||
+		    (c->seq[k] & (FLIGHT_SEQ_ASKED | FLIGHT_SEQ_SENT)) !=
+			    (FLIGHT_SEQ_ASKED | FLIGHT_SEQ_SENT))
+			c->seq[k] = 0;
+}
+
 /* NULL: it can be gone on with. */
 static const char *command_wrong(const struct judging *j, const struct flight_cmd *c)
 {
@@ -159,7 +201,7 @@ static const char *command_wrong(const struct judging *j, const struct flight_cm
 
 	if (c->state == FLIGHT_APPLYING)
 		return "a write may have been carried out, or not";
-	if (write ? c->state != FLIGHT_DONE && c->state != FLIGHT_WRITE :
+	if (write ? c->state != FLIGHT_DONE && c->state != FLIGHT_WRITE && c->state != FLIGHT_OWED :
 		    c->state != FLIGHT_READ)
 		return "a command is damaged";
 	if (c->state == FLIGHT_WRITE &&
@@ -167,11 +209,13 @@ static const char *command_wrong(const struct judging *j, const struct flight_cm
 	     bhs_data_len(bhs) != get_be32(bhs + BHS_EDTL)))
 		return "a command is damaged";
 	if (flight_kind(bhs[BHS_CDB]) != (write ? FLIGHT_APPLYING : FLIGHT_READ) ||
-	    bhs[BHS_OPCODE] != ISCSI_SCSI_CMD || !(bhs[BHS_FLAGS] & BHS_FINAL) ||
+	    bhs[BHS_OPCODE] != ISCSI_SCSI_CMD || (!(bhs[BHS_FLAGS] & BHS_FINAL) && !c->owed) ||
 	    bhs_ahs_len(bhs) || get_be32(bhs + BHS_ITT) == ISCSI_TAG_NONE ||
 	    !sn_lt(get_be32(bhs + BHS_CMD_SN), j->exp_cmd_sn))
 		return "a command is damaged";
 	if (!write && (bhs_data_len(bhs) || c->off > get_be32(bhs + BHS_EDTL)))
+		return "a command is damaged";
+	if (c->state == FLIGHT_OWED && (!c->owed || c->off >= get_be32(bhs + BHS_EDTL)))
 		return "a command is damaged";
 	/* Others may write to the sector meanwhile, of which the initiator has the first part. */
 	if (c->off % 4096)
@@ -201,7 +245,8 @@ static const char *open_commands(const struct judging *j, struct flight_found *o
 			if (!memcmp(c->bhs + BHS_ITT, out->cmd[k].bhs + BHS_ITT, 4) ||
 			    !memcmp(c->bhs + BHS_CMD_SN, out->cmd[k].bhs + BHS_CMD_SN, 4))
 				return "two commands are one";
-		out->cmd[out->ncmds++] = *c;
+		out->cmd[out->ncmds] = *c;
+		open_sequences(&out->cmd[out->ncmds++]);
 	}
 	if (out->ncmds)
 		qsort(out->cmd, out->ncmds, sizeof(out->cmd[0]), by_cmd_sn);
@@ -210,12 +255,17 @@ static const char *open_commands(const struct judging *j, struct flight_found *o
 
 /* ---- what was received ----------------------------------------------------------------------- */
 
-static const char *unparsed(const struct flight_head *h, const struct flight_slot *slot,
-			    uint32_t at, struct flight_found *out)
+static const char *unparsed(const struct flight_head *h, const struct judging *j,
+			    struct flight_found *out)
 {
-	const uint32_t n = (uint32_t)out->received - at;
+	const struct flight_slot *slot = j->slot;
+	const uint32_t n = (uint32_t)out->received - j->at;
 	const uint64_t from = out->received - n;
 
+	if (j->into && sn_lt((uint32_t)out->received, j->at)) {
+		out->skip = j->at - (uint32_t)out->received;
+		return out->skip > FLIGHT_SKIP_MAX ? "it was reading what is gone" : NULL;
+	}
 	out->unparsed = n;
 	if (!n)
 		return NULL;
@@ -254,10 +304,12 @@ static const char *judge_slot(struct judging *j, const struct flight_head *h,
 	}
 	if (!wrong)
 		follow_commands(j);
+	if (!wrong)
+		follow_data_out(j);
 	out->exp_cmd_sn = j->exp_cmd_sn;
 	if (!wrong)
 		wrong = open_commands(j, out);
-	return wrong ?: unparsed(h, slot, j->at, out);
+	return wrong ?: unparsed(h, j, out);
 }
 
 const char *flight_judge(const struct flight_head *h, const struct flight_slot *slot,

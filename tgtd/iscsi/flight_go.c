@@ -24,9 +24,7 @@ void iscsi_flight_goes_on(struct iscsi_conn *conn, struct flight_going *g)
 
 		if (c->state == FLIGHT_DONE)
 			answer_again(conn, c->bhs);
-		else if (c->state == FLIGHT_WRITE)
-			iscsi_rx_again(conn, c->bhs, g->data[i], 0, 0, 0);
 		else
-			iscsi_rx_again(conn, c->bhs, NULL, c->off, c->data_sn, c->burst);
+			iscsi_rx_again(conn, c, c->state == FLIGHT_WRITE ? g->data[i] : NULL);
 	}
 }

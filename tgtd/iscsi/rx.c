@@ -226,9 +226,10 @@ static void command_begin(struct iscsi_conn *conn, const uint8_t *bhs, const uin
 		iscsi_session_run_held(s);
 }
 
-void iscsi_rx_again(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *data, uint32_t off,
-		    uint32_t data_sn, uint32_t burst)
+void iscsi_rx_again(struct iscsi_conn *conn, const struct flight_cmd *before, const uint8_t *data)
 {
+	const bool owed = before->state == FLIGHT_OWED;
+	const uint8_t *bhs = before->bhs;
 	const struct iscsi_ahs x = { .cdb_rest = NULL };
 	struct iscsi_task *t = iscsi_task_get(conn);
 
@@ -242,15 +243,20 @@ void iscsi_rx_again(struct iscsi_conn *conn, const uint8_t *bhs, const uint8_t *
 		BUG("a CDB of sixteen bytes");
 	iscsi_session_task_add(conn->sess, t);
 	if (conn->flight)
-		iscsi_flight_again(conn, t, bhs, off, data_sn, burst);
-	t->sent_off = off;
-	t->resending = off != 0; /* not by the fast path */
-	t->data_sn = data_sn;
-	if (burst < t->burst_left)
-		t->burst_left -= burst;
+		iscsi_flight_again(conn, t, before);
+	t->resending = owed || before->off; /* not by the fast path */
+	if (!owed) {
+		t->sent_off = before->off;
+		t->data_sn = before->data_sn;
+		if (before->burst < t->burst_left)
+			t->burst_left -= before->burst;
+	}
 	t->in_window = true;
 	conn->sess->in_window++;
-	if (data) {
+	if (owed) {
+		t->cmd.skip = before->off;
+		iscsi_dataout_again(t, before);
+	} else if (data) {
 		iscsi_dataout_init(t, conn->rx_len, false);
 		conn->rx_task = t; /* it cannot end before its data has come */
 	}
@@ -270,6 +276,8 @@ static void data_out_begin(struct iscsi_conn *conn, const uint8_t *bhs)
 	struct iscsi_task *t = iscsi_session_task(conn->sess, get_be32(bhs + BHS_ITT));
 
 	counter_add(&conn->stats.dataout_pdus, 1);
+	if (unlikely(conn->flight))
+		iscsi_flight_into(conn, NULL, 0, false);
 	if (!t) {
 		/* Its task has ended: nothing wrong with that. */
 		metric_inc(M_iscsi_data_out_late);

@@ -27,6 +27,7 @@ void iscsi_task_end(struct iscsi_task *t)
 	if (unlikely(t->flight))
 		iscsi_flight_release(conn, t);
 	t->sent_off = 0;
+	t->cmd.skip = 0;
 	if (t->cmd.dir_out)
 		iscsi_dataout_fini(t);
 	if (t->started)

@@ -158,6 +158,8 @@ struct iscsi_transport {
 	/* Main, after ->adopt: @len bytes, heap memory that it owns, are sent before anything
 	 * else. */
 	void (*owes)(struct iscsi_conn *conn, uint8_t *bytes, uint32_t len);
+	/* Main, after ->adopt without bytes: @len bytes that come first are thrown away. */
+	void (*skips)(struct iscsi_conn *conn, uint32_t len);
 	/* See above. @flush: what is queued should still leave (logout response, reject), within
 	 * the transport's own deadline; otherwise at once. */
 	void (*close)(struct iscsi_conn *conn, bool flush);

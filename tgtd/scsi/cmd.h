@@ -101,6 +101,8 @@ struct scsi_cmd {
 	const uint8_t *imm_data;
 	bool imm_data_taken;
 	uint32_t immediate;	/* bytes of data-out that came with the command (a hint) */
+	uint64_t skip;		/* of a WRITE: so many bytes of Data-Out the process before has
+				 * carried out, whole blocks; they are not fetched */
 	uint64_t born_ns;	/* clock_now_ns() when it was received; 0: not measured. Later the
 				 * device server's (timing.h) */
 
@@ -160,6 +162,9 @@ void scsi_cmd_hints(struct scsi_nexus *nexus, const uint8_t *lun, const uint8_t 
 		    unsigned count, bool next);
 /* The transport has filled @seg (status 0), or cannot (-errno: the write leaves no trace). */
 void scsi_seg_fetched(struct scsi_seg *seg, int status);
+/* A WRITE has a segment with the transport, and the store has taken all before it, *@bytes in all.
+ * False: not so (yet). */
+bool scsi_cmd_stored(const struct scsi_cmd *cmd, uint64_t *bytes);
 /* The wire is done with @seg's bytes. */
 void scsi_seg_sent(struct scsi_seg *seg);
 /* The two above for a command of which nothing but its tail was with the wire. */

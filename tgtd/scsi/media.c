@@ -341,6 +341,12 @@ void scsi_seg_fetched(struct scsi_seg *seg, int status)
 		scsi_param_fetched(cmd, seg, status);
 }
 
+bool scsi_cmd_stored(const struct scsi_cmd *cmd, uint64_t *bytes)
+{
+	*bytes = cmd->xfer_done;
+	return cmd->state & CMD_FETCHING && cmd->nsegs_busy == 1 && !cmd->err;
+}
+
 bool scsi_media_out(struct scsi_cmd *cmd)
 {
 	struct scsi_lu *lu = cmd->lu;
@@ -356,6 +362,8 @@ bool scsi_media_out(struct scsi_cmd *cmd)
 	}
 	cmd->xfer_end = MIN(cmd->xfer_len, cmd->edtl_out);
 	cmd->xfer_next = cmd->xfer_done = 0;
+	if (unlikely(cmd->skip))
+		cmd->xfer_next = cmd->xfer_done = MIN(cmd->skip, cmd->xfer_end);
 	cmd->state |= CMD_WRITE | CMD_SUBM;
 	if (scsi_lu_is(lu, LU_FUA_ALL))
 		cmd->state |= CMD_FUA;

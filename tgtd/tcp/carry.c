@@ -17,7 +17,7 @@ bool tcp_pause(struct iscsi_conn *conn)
 	struct tcp_conn *tc = tcp_of(conn);
 
 	ASSERT_ON_LOOP(conn->loop);
-	if (tc->rx_state != RX_HEADER || tc->rx_busy)
+	if (tc->rx_state != RX_HEADER || tc->rx_busy || tc->skip)
 		return false;
 	conn->rx_stopped = true;
 	tcp_update_events(tc);
@@ -78,6 +78,14 @@ bool tcp_rx_put_back(struct tcp_conn *tc, const uint8_t *bytes, uint32_t len)
 	tc->head = 0;
 	tc->tail = len;
 	return true;
+}
+
+void tcp_skips(struct iscsi_conn *conn, uint32_t len)
+{
+	struct tcp_conn *tc = tcp_of(conn);
+
+	ASSERT(!tc->buf && !tc->stash_len);
+	tc->skip = len;
 }
 
 /* ---- whether it is the same ------------------------------------------------------------------ */

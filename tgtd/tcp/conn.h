@@ -46,6 +46,7 @@ struct tcp_conn {
 	/* ---- receiving ---- */
 	struct tcp_rx_buf *buf;
 	uint32_t head, tail;	/* unparsed bytes in buf->data */
+	uint32_t skip;		/* bytes that come before them, and are thrown away */
 	uint8_t rx_state;	/* enum tcp_rx_state */
 	bool header_digest, data_digest; /* in force: since full feature phase */
 	bool rx_busy;		/* parsing: rx_resume() must not start it again */
@@ -88,6 +89,7 @@ static inline bool tcp_tx_idle(const struct tcp_conn *tc)
 static inline void tcp_quiet(struct tcp_conn *tc)
 {
 	if (likely(tc->conn.quiet) && !tc->buf && !tc->stash_len && tc->rx_state == RX_HEADER &&
+	    likely(!tc->skip) &&
 	    tcp_tx_idle(tc))
 		iscsi_quiet_point(&tc->conn, tc->rx_progress, tc->tx_progress);
 }
@@ -162,6 +164,8 @@ void tcp_update_events(struct tcp_conn *tc);
 bool tcp_pause(struct iscsi_conn *conn);
 void tcp_peek(struct iscsi_conn *conn);
 int tcp_leave(struct iscsi_conn *conn, const uint8_t **bytes, uint32_t *len);
+/* As iscsi_transport.skips. */
+void tcp_skips(struct iscsi_conn *conn, uint32_t len);
 void tcp_reset(int fd);
 bool tcp_fits(int fd, const struct sockaddr_storage *peer, const struct sockaddr_storage *local);
 /* What the process before had received and not parsed. False: no memory, or too long. */

@@ -168,7 +168,7 @@ static bool parse_header(struct tcp_conn *tc)
 		return false;
 	if (likely(!tc->data_len && !iscsi_rx_open(conn))) {
 		if (unlikely(conn->flight))
-			iscsi_flight_take(conn);
+			iscsi_flight_passed(conn);
 		return !conn->rx_stopped; /* that was all of it: the next header */
 	}
 	tc->rx_state = tc->data_len ? RX_DATA : RX_TRAILER;
@@ -213,7 +213,7 @@ static bool parse_trailer(struct tcp_conn *tc)
 	if (!iscsi_rx_end(&tc->conn, ok))
 		return false;
 	if (unlikely(tc->conn.flight))
-		iscsi_flight_take(&tc->conn);
+		iscsi_flight_passed(&tc->conn);
 	return !tc->conn.rx_stopped;
 }
 
@@ -254,11 +254,26 @@ static inline bool parse_fast(struct tcp_conn *tc)
 	return likely(!tc->conn.rx_stopped && !tc->conn.failed);
 }
 
+/* The rest of a PDU of which the process before had the beginning. */
+static __attribute__((noinline)) void rx_skip(struct tcp_conn *tc)
+{
+	const uint32_t n = MIN(tc->skip, tc->tail - tc->head);
+
+	tc->head += n;
+	tc->skip -= n;
+	if (tc->skip || !tc->conn.flight)
+		return;
+	tc->conn.flight->at = (uint32_t)(tc->rx_progress - (tc->tail - tc->head));
+	iscsi_flight_passed(&tc->conn);
+}
+
 static void rx_parse(struct tcp_conn *tc)
 {
 	bool more = !tc->conn.failed && !tc->conn.rx_stopped;
 
 	ASSERT(!tc->rx_busy);
+	if (unlikely(tc->skip))
+		rx_skip(tc);
 	if (more && tc->rx_state == RX_HEADER && tc->conn.sess &&
 	    tc->tail - tc->head >= 2 * ISCSI_BHS_LEN)
 		look_ahead(tc);
@@ -354,6 +369,11 @@ static void rx_rounds(struct tcp_conn *tc)
 				tcp_flight_placed(tc);
 			if (tc->rx_state == RX_DATA && tc->data_len - tc->data_got >= DIRECT_MIN)
 				niov = sink_iovs(tc, iov, DIRECT_IOVS - 1, &direct);
+			/* What comes behind those lies where the buffer begins. */
+			if (unlikely(conn->flight) && niov) {
+				conn->flight->slot->rx_base += direct;
+				__atomic_signal_fence(__ATOMIC_SEQ_CST);
+			}
 		}
 		space = tc->data_len >= LONG_SEGMENT && tc->tail < BEHIND_LONG ?
 				BEHIND_LONG - tc->tail :

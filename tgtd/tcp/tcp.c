@@ -139,7 +139,7 @@ static void flight_begins(struct tcp_conn *tc)
 		tcp_flight_placed(tc);
 	if (tc->batch)
 		tcp_tx_flight(tc);
-	iscsi_flight_begin(&tc->conn, tc->rx_progress - left, tc->tx_progress);
+	iscsi_flight_begin(&tc->conn, tc->rx_progress - left, tc->tx_progress, tc->skip);
 }
 
 static void tcp_attach(struct iscsi_conn *conn)
@@ -222,6 +222,7 @@ static struct iscsi_transport tcp_transport = {
 	.reset = tcp_reset,
 	.adopt = tcp_adopt,
 	.owes = tcp_owes,
+	.skips = tcp_skips,
 	.close = tcp_close,
 };
 

@@ -129,10 +129,129 @@ static void ping(uint32_t len, uint32_t upto)
 	wire_write(&w, out, upto);
 }
 
+static void put_data_out(uint8_t *bhs, const struct wire_pdu *r2t, uint32_t sn, uint32_t off,
+			 bool final)
+{
+	memset(bhs, 0, 48);
+	bhs[BHS_OPCODE] = ISCSI_DATA_OUT;
+	bhs[BHS_FLAGS] = final ? BHS_FINAL : 0;
+	memcpy(bhs + BHS_ITT, r2t->bhs + BHS_ITT, 8);
+	put_be32(bhs + BHS_DATA_SN, sn);
+	put_be32(bhs + BHS_BUFFER_OFFSET, off);
+}
+
+/* A write of which nothing was carried out: what has come is thrown away, up to a PDU's border. */
+static void goes_on_from(uint32_t off, uint32_t unparsed, uint32_t skip, unsigned outstanding)
+{
+	unsigned n = 0;
+
+	ck_assert_uint_eq(found.ncmds, 1);
+	ck_assert_uint_eq(found.cmd[0].state, FLIGHT_OWED);
+	ck_assert_uint_eq(found.cmd[0].off, off);
+	ck_assert_uint_eq(found.unparsed, unparsed);
+	ck_assert_uint_eq(found.skip, skip);
+	ck_assert_uint_eq(found.exp_cmd_sn, w.cmd_sn);
+	for (unsigned i = 0; i < FLIGHT_SEQS; i++)
+		n += found.cmd[0].seq[i] != 0;
+	ck_assert_uint_eq(n, outstanding);
+}
+
+/* Wherever data that is owed has stopped. */
+START_TEST(owed_data)
+{
+	const uint32_t head = _i ? 52 : 48;
+	static uint8_t out[33000];
+	uint8_t bhs[48];
+	struct wire_pdu p, ignored;
+	const char *why;
+
+	flight_up(kinds[_i]);
+	wire_rw10(&w, bhs, true, 0, 128);
+	wire_send(&w, bhs, NULL, 0);
+	wire_expect(&w, &p, ISCSI_R2T);
+	ck_assert_uint_eq(get_be32(p.bhs + BHS_R2T_LEN), 65536);
+	for (uint32_t k = 0; k < 2; k++) {
+		size_t len;
+
+		put_data_out(bhs, &p, k, k * 32768, k);
+		len = wire_build(&w, out, bhs, data, 32768);
+		for (uint32_t at = 0; at < len; at += MIN(1000u, (uint32_t)len - at)) {
+			why = look(w.written, w.got);
+			ck_assert_msg(!why, "%s", why);
+			ck_assert_uint_eq(found.cmd[0].data_sn, 1);
+			goes_on_from(0, at < head ? at : 0, at < head ? 0 : (uint32_t)len - at,
+				     !k || at < head);
+			wire_write(&w, out + at, MIN(1000u, (uint32_t)len - at));
+		}
+	}
+	wire_expect(&w, &ignored, ISCSI_SCSI_RSP);
+	rests();
+	flight_down();
+}
+END_TEST
+
+/* ... unsolicited. */
+START_TEST(owed_unsolicited)
+{
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	flight_up("InitialR2T=No\nFirstBurstLength=8192\n");
+	wire_rw10(&w, bhs, true, 0, 32);
+	bhs[BHS_FLAGS] &= (uint8_t)~BHS_FINAL;
+	wire_send(&w, bhs, data, 4096);
+	ck_assert_pstr_eq(look(w.written, w.got), NULL);
+	goes_on_from(0, 0, 0, 1);
+	memcpy(p.bhs + BHS_ITT, bhs + BHS_ITT, 4);
+	put_be32(p.bhs + BHS_TTT, ISCSI_TAG_NONE);
+	put_data_out(bhs, &p, 0, 4096, true);
+	wire_send(&w, bhs, data, 4096);
+	wire_expect(&w, &p, ISCSI_R2T);
+	ck_assert_pstr_eq(look(w.written, w.got), NULL);
+	goes_on_from(0, 0, 0, 1);
+	put_data_out(bhs, &p, 0, 8192, true);
+	wire_send(&w, bhs, data, 8192);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	rests();
+	flight_down();
+}
+END_TEST
+
+/* What has been carried out is not asked for again. */
+START_TEST(owed_in_parts)
+{
+	uint32_t got = 0, off = 0;
+	uint8_t bhs[48];
+	struct wire_pdu p;
+
+	flight_up("MaxBurstLength=65536\n");
+	wire_rw10(&w, bhs, true, 0, 4096);
+	wire_send(&w, bhs, NULL, 0);
+	while (got < 2 << 20) {
+		wire_expect(&w, &p, ISCSI_R2T);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_R2T_LEN), 65536);
+		ck_assert_uint_eq(get_be32(p.bhs + BHS_BUFFER_OFFSET), got);
+		ck_assert_pstr_eq(look(w.written, w.got), NULL);
+		goes_on_from(found.cmd[0].off, 0, 0, 1);
+		ck_assert_uint_ge(found.cmd[0].off, off);
+		ck_assert_uint_le(found.cmd[0].off, got);
+		ck_assert_uint_eq(found.cmd[0].off % 4096, 0);
+		off = found.cmd[0].off;
+		put_data_out(bhs, &p, 0, got, true);
+		wire_send(&w, bhs, data, 65536);
+		got += 65536;
+	}
+	ck_assert_uint_gt(off, 0);
+	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	rests();
+	flight_down();
+}
+END_TEST
+
 /* Nobody can go on with these, as long as they are under way. */
 START_TEST(doubts)
 {
-	uint8_t bhs[48], out[48] = { ISCSI_DATA_OUT, BHS_FINAL }, early[48];
+	uint8_t bhs[48], early[48];
 	struct wire_pdu p;
 
 	flight_up(NULL);
@@ -140,14 +259,6 @@ START_TEST(doubts)
 	ck_assert_ptr_nonnull(look(w.written, w.got));
 	wire_write(&w, "456789abcdef", 12);
 	wire_expect(&w, &p, ISCSI_NOP_IN);
-	rests();
-	wire_rw10(&w, bhs, true, 0, 16); /* an R2T asks for its data */
-	wire_send(&w, bhs, NULL, 0);
-	wire_expect(&w, &p, ISCSI_R2T);
-	ck_assert_ptr_nonnull(look(w.written, w.got));
-	memcpy(out + BHS_ITT, p.bhs + BHS_ITT, 8);
-	wire_send(&w, out, data, 8192);
-	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	rests();
 	wire_rw10(&w, bhs, false, 0, 8);
 	wire_rw10(&w, early, false, 8, 8);
@@ -328,6 +439,93 @@ START_TEST(taken)
 }
 END_TEST
 
+/* A write that is owed data, of which an R2T with tag 0x12 is outstanding. */
+static struct flight_cmd *record_owed(void)
+{
+	struct flight_cmd *c;
+
+	record();
+	log_.total = 0;
+	c = command(3, 6, true, FLIGHT_OWED, 1900);
+	put_be24(c->bhs + BHS_DATA_LEN, 0);
+	put_be32(c->bhs + BHS_EDTL, 65536);
+	c->owed = 1;
+	c->seq[2] = FLIGHT_SEQ_ASKED | FLIGHT_SEQ_SENT | 0x12;
+	return c;
+}
+
+static void log_r2t(uint32_t ttt, uint32_t sn)
+{
+	uint8_t *bhs = log_.header[0].bhs;
+
+	log_.total = 48 + 4096;
+	memset(bhs, 0, ISCSI_BHS_LEN);
+	bhs[BHS_OPCODE] = ISCSI_R2T;
+	put_be32(bhs + BHS_TTT, ttt);
+	put_be32(bhs + BHS_DATA_SN, sn);
+}
+
+START_TEST(sequences)
+{
+	struct flight_cmd *c = record_owed();
+
+	ck_assert_ptr_null(judged(2000, 1000));
+	ck_assert_uint_eq(found.ncmds, 1);
+	ck_assert_uint_eq(found.cmd[0].seq[2] & FLIGHT_SEQ_TAG, 0x12);
+	/* Not sent, as far as anybody knows: it never will be. */
+	c->seq[2] = FLIGHT_SEQ_ASKED | 0x12;
+	ck_assert_ptr_null(judged(2000, 1000));
+	ck_assert_uint_eq(found.cmd[0].seq[2], 0);
+	log_r2t(0x12, 5);
+	ck_assert_ptr_null(judged(2000, 1000));
+	ck_assert_uint_eq(found.cmd[0].seq[2] & FLIGHT_SEQ_TAG, 0x12);
+	ck_assert_uint_eq(found.cmd[0].data_sn, 6);
+	log_r2t(0x22, 5); /* another one, of that slot: it is over */
+	ck_assert_ptr_null(judged(2000, 1000));
+	ck_assert_uint_eq(found.cmd[0].seq[2], 0);
+	ck_assert_uint_eq(found.cmd[0].data_sn, 6);
+	/* Its last PDU has come, and says how far that is. */
+	c = record_owed();
+	c->seq[2] = 2600ull << 32 | FLIGHT_SEQ_OVER;
+	ck_assert_ptr_null(judged(3000, 1000));
+	ck_assert_uint_eq(found.cmd[0].seq[2], 0);
+	ck_assert_uint_eq(found.unparsed, 400);
+	ck_assert_uint_eq(found.exp_cmd_sn, 7);
+	/* ... or is coming. */
+	for (unsigned final = 0; final < 2; final++) {
+		c = record_owed();
+		slot.into = flight_into(5000, 4, 2, final);
+		ck_assert_ptr_null(judged(2100, 1000));
+		ck_assert_uint_eq(found.skip, 2900);
+		ck_assert_uint_eq(found.unparsed, 0);
+		ck_assert_uint_eq(found.cmd[0].seq[2] == 0, final);
+		ck_assert_ptr_null(judged(5200, 1000));
+		ck_assert_uint_eq(found.skip, 0);
+		ck_assert_uint_eq(found.unparsed, 200);
+	}
+	slot.into = flight_into(1900, 4, 2, true); /* that was before */
+	ck_assert_ptr_null(judged(2000, 1000));
+	ck_assert_uint_eq(found.cmd[0].seq[2] & FLIGHT_SEQ_TAG, 0x12);
+	slot.into = flight_into(2000 + MiB(17), 4, 2, true);
+	ck_assert_ptr_nonnull(judged(2000, 1000));
+	slot.into = flight_into(5000, FLIGHT_CMDS + 1, FLIGHT_SEQS, true); /* nobody's */
+	ck_assert_ptr_null(judged(2000, 1000));
+	/* What was carried out is whole sectors, and not all. */
+	c = record_owed();
+	c->off = 65536;
+	ck_assert_ptr_nonnull(judged(2000, 1000));
+	c->off = 512;
+	ck_assert_ptr_nonnull(judged(2000, 1000));
+	c->off = 61440;
+	ck_assert_ptr_null(judged(2000, 1000));
+	c->owed = 0;
+	ck_assert_ptr_nonnull(judged(2000, 1000));
+	c = record_owed();
+	c->state = FLIGHT_APPLYING;
+	ck_assert_ptr_nonnull(judged(2000, 1000));
+}
+END_TEST
+
 START_TEST(refused)
 {
 	record();
@@ -382,4 +580,5 @@ START_TEST(refused)
 END_TEST
 
 UNIT_TABLE("iscsi-flight", 60, { each_kind, 3 }, { half_of_a_write, 3 }, { other_counts },
-	   { doubts }, { whose }, { owed }, { answered }, { taken }, { refused })
+	   { owed_data, 3 }, { owed_unsolicited }, { owed_in_parts }, { doubts }, { whose },
+	   { owed }, { answered }, { taken }, { sequences }, { refused })
