@@ -154,8 +154,10 @@ static inline void flight_asked(struct flight_cmd *c, const uint8_t *bhs)
 	const uint32_t ttt = get_be32(bhs + BHS_TTT);
 	uint64_t *seq = &c->seq[ttt % FLIGHT_UNSOLICITED];
 
+	if (!c->owed)
+		return;
 	c->data_sn = get_be32(bhs + BHS_DATA_SN) + 1;
-	if (c->owed && *seq == (FLIGHT_SEQ_ASKED | (uint64_t)ttt))
+	if (*seq == (FLIGHT_SEQ_ASKED | (uint64_t)ttt))
 		*seq |= FLIGHT_SEQ_SENT;
 }
 
