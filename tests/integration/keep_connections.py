@@ -6,6 +6,7 @@
     keep_connections.py owed TGTD_BIN DIR KILLS   ... that are owed data: R2Ts, and unsolicited
     keep_connections.py cut TGTD_BIN DIR          what exactly is under way: answers that nobody takes, halves, commands in a row
     keep_connections.py speed TGTD_BIN DIR KILLS [SIZE]  ... by tgt-load, which looks at what it reads, and loses no connection
+    keep_connections.py ended TGTD_BIN DIR        who has ended another's write, and was told so, relies on that
     keep_connections.py hostile TGTD_BIN DIR      who violates the protocol meanwhile ends alone
 
 Sessions look at each number that they are told, and at each digest: planned_restart.py. Prints a TAP line for each thing that
@@ -16,7 +17,7 @@ import os, random, re, signal, struct, subprocess, sys, threading, time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 from planned_restart import IQN, SIZE, Load, Session, Tgtd, finish, io, stamp, READ, WRITE
-from quiet_sessions import QUICK, Kills, goes_on, in_step, wait
+from quiet_sessions import QUICK, REST, Kills, goes_on, in_step, wait
 from iscsi_peer import Gone, NONE, Peer, is_, pdu
 
 ALL = '--keep-connections=all'
@@ -330,6 +331,54 @@ def cut(bin, dir):
     is_('no system call was refused', 'system call' not in t.log(), [x for x in t.log().splitlines() if 'system call' in x][:3])
 
 
+def supply(s, itt, fill, head):
+    """Brings all data that is asked for; the status, None: the session has ended."""
+    try:
+        while head[0] == 0x31:
+            ttt, (at, left) = struct.unpack('>I', head[20:24])[0], struct.unpack('>II', head[40:48])
+            s.out(s.data_out(itt, ttt, fill * left, 0, at, True))
+            head = s.recv()[0]
+        return head[3] if head[0] == 0x21 else None
+    except (Gone, OSError):
+        return None
+
+
+def ended(bin, dir):
+    t = Tgtd(bin, dir, ALL)
+    t.configure()
+    k, other = Kills(t), Session().ready()
+    page = bytearray(other.run(b'\x1a\x08\x0a\0\xff', edtl=255)[1])
+    page[0], page[4], page[9] = 0, page[4] & 0x3f, page[9] | 0x40
+    is_('TASK ABORTED status is asked for', other.run(bytes([0x15, 0x10, 0, 0, len(page), 0]), out=bytes(page))[0] == 'good')
+    register = lambda key, action: other.run(bytes([0x5f, action, 0x05, 0, 0, 0, 0, 0, 24, 0]), out=key)[0]
+    for i, (what, end) in enumerate((
+            ('CLEAR TASK SET', lambda s: other.manage(4) == 0),
+            ('LOGICAL UNIT RESET', lambda s: other.manage(5) == 0),
+            ('PREEMPT AND ABORT, and the reservation is given back',
+             lambda s: [register(struct.pack('>QQ8x', *keys), action) for action, keys in
+                        ((6, (0, 2)), (5, (2, 1)), (3, (2, 0)))] == ['good'] * 3))):
+        s = Session().ready()
+        if i == 2:
+            is_('it registers', s.run(bytes([0x5f, 6, 0, 0, 0, 0, 0, 0, 24, 0]), out=struct.pack('>QQ8x', 0, 1))[0] == 'good')
+        s.out(s.write(8192, 128))
+        r2t = s.recv()[0]
+        is_('a write is owed data', r2t[0] == 0x31)
+        while other.run(b'\0')[0] != 'good':
+            pass
+        is_('... and ended by another: ' + what, end(s))
+        while other.run(b'\0')[0] != 'good':
+            pass
+        is_('... who writes then', other.run(io(WRITE, 8192, 8), out=stamp(7, 1, i)) == ('good', b''))
+        time.sleep(QUICK if i else REST)
+        is_('killed, and another one serves', k.kill(), t.log()[-2000:])
+        status = supply(s, s.itt - 1, b'A', r2t)
+        is_('... the write that was ended is no success', status != 0, status)
+        reader = Session().ready()
+        is_('... and nothing of it is there', reader.run(io(READ, 8192, 8), SIZE) == ('good', stamp(7, 1, i)))
+        other = reader
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
 def speed(bin, dir, n, size='4k'):
     """Four sessions, each with 32 commands under way, as fast as it goes; another daemon each time."""
     kept = lost = again = 0
@@ -478,5 +527,5 @@ def quietly(way, s):
 
 
 if __name__ == '__main__':
-    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
+    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
     sys.exit(is_.failures > 0)

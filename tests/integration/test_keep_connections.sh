@@ -20,5 +20,6 @@ run load "${TGT_KEEP_KILLS:-10}"
 run owed "${TGT_KEEP_KILLS:-10}"
 run speed "${TGT_KEEP_SPEED:-8}"
 run speed "$((${TGT_KEEP_SPEED:-8} / 2 + 1))" 256k
+run ended
 run hostile
 exit $failed

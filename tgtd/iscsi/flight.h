@@ -154,15 +154,18 @@ static inline void iscsi_flight_received(struct iscsi_conn *conn, struct iscsi_t
 		iscsi_flight_stored(conn, t);
 }
 
-/* A write that went well will be answered, whatever comes. */
+/* A write is over. One that went well will be answered, whatever comes. No other may be carried out
+ * again: who has aborted it goes by that, and so does who resets the unit behind its end. */
 static inline void iscsi_flight_completes(const struct iscsi_task *t)
 {
 	const struct scsi_cmd *c = &t->cmd;
 
-	if (likely(c->dir_out) && likely(t->flight) && likely(t->flight != FLIGHT_OTHER) &&
-	    likely(c->status == SAM_GOOD) && !c->aborted && !t->fenced && !t->silent &&
-	    c->out_total == c->edtl_out)
-		t->conn->flight->slot->cmd[t->flight - 1].state = FLIGHT_DONE;
+	if (likely(c->dir_out) && likely(t->flight) && likely(t->flight != FLIGHT_OTHER))
+		t->conn->flight->slot->cmd[t->flight - 1].state =
+			likely(c->status == SAM_GOOD) && !c->aborted && !t->fenced && !t->silent &&
+					c->out_total == c->edtl_out ?
+				FLIGHT_DONE :
+				FLIGHT_APPLYING;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
