@@ -145,16 +145,18 @@ static bool follow_log(struct judging *j, const struct flight_log *log)
 	return true;
 }
 
-/* PDUs are taken in order, so the newest command says how far that is. */
+/* PDUs are taken in order, so the newest command says how far that is. Which is the newest, its
+ * CmdSN says: of one that has been under way while gigabytes came, ->at may be any number. */
 static void follow_commands(struct judging *j)
 {
 	for (unsigned i = 0; i < FLIGHT_CMDS; i++) {
 		const struct flight_cmd *c = &j->cmd[i];
+		const uint32_t cmd_sn = get_be32(c->bhs + BHS_CMD_SN);
 
-		if (c->state == FLIGHT_FREE || !sn_lt(j->at, c->at))
+		if (c->state == FLIGHT_FREE || sn_lt(cmd_sn, j->exp_cmd_sn))
 			continue;
 		j->at = c->at;
-		j->exp_cmd_sn = get_be32(c->bhs + BHS_CMD_SN) + 1;
+		j->exp_cmd_sn = cmd_sn + 1;
 	}
 }
 
