@@ -20,8 +20,9 @@
  * ends. So it does where anything else is under way (->doubts).
  *
  * A write that is owed data, unsolicited or by R2T, is gone on with from the first byte that was
- * not carried out. What had come behind that is lost with the process. So *sequences* of Data-Out that
- * the initiator has begun, or will, are thrown away up to their F bit. Then new R2Ts ask for it.
+ * not carried out. What had come behind that is lost with the process. So *sequences* of Data-Out
+ * that the initiator has begun, or will, are thrown away up to their F bit. Then new R2Ts ask for
+ * it.
  *
  * A process may die between any two stores, of which the kernel has all up to there. So each of
  * these is a commit word, stored behind what it vouches for: flight_cmd.state, .seq[], ->taken,

@@ -5,14 +5,15 @@
 #include "tgtd/iscsi/flight.h"
 
 /* It was carried out, and the initiator has not heard. */
-static void answer_again(struct iscsi_conn *conn, const uint8_t *bhs)
+static void answer_again(struct iscsi_conn *conn, const struct flight_cmd *c)
 {
 	struct iscsi_ctl *ctl = iscsi_ctl_new(conn, 0);
 
 	if (!ctl)
 		return;
-	memcpy(ctl->bhs, bhs, ISCSI_BHS_LEN);
-	(void)iscsi_ctl_answer(ctl, ISCSI_SCSI_RSP); /* status GOOD is 0, as all the rest */
+	memcpy(ctl->bhs, c->bhs, ISCSI_BHS_LEN);
+	/* Status GOOD is 0, as all the rest but ExpDataSN: so many R2Ts were sent. */
+	put_be32(iscsi_ctl_answer(ctl, ISCSI_SCSI_RSP) + BHS_DATA_SN, c->data_sn);
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
 }
 
@@ -23,7 +24,7 @@ void iscsi_flight_goes_on(struct iscsi_conn *conn, struct flight_going *g)
 		const struct flight_cmd *c = &g->cmd[i];
 
 		if (c->state == FLIGHT_DONE)
-			answer_again(conn, c->bhs);
+			answer_again(conn, c);
 		else
 			iscsi_rx_again(conn, c, c->state == FLIGHT_WRITE ? g->data[i] : NULL);
 	}

@@ -614,5 +614,6 @@ START_TEST(refused)
 END_TEST
 
 UNIT_TABLE("iscsi-flight", 60, { each_kind, 3 }, { half_of_a_write, 3 }, { other_counts },
-	   { owed_data, 3 }, { owed_unsolicited }, { owed_in_parts }, { doubts }, { answered_again },
-	   { whose }, { owed }, { answered }, { taken }, { sequences }, { refused })
+	   { owed_data, 3 }, { owed_unsolicited }, { owed_in_parts }, { doubts },
+	   { answered_again }, { whose }, { owed }, { answered }, { taken }, { sequences },
+	   { refused })
