@@ -7,12 +7,13 @@
     keep_connections.py cut TGTD_BIN DIR          what exactly is under way: answers that nobody takes, halves, commands in a row
     keep_connections.py speed TGTD_BIN DIR KILLS [SIZE]  ... by tgt-load, which looks at what it reads, and loses no connection
     keep_connections.py ended TGTD_BIN DIR        who has ended another's write, and was told so, relies on that
+    keep_connections.py late TGTD_BIN DIR LATE_SO ... when the main thread gets no processor while it tells loops
     keep_connections.py hostile TGTD_BIN DIR      who violates the protocol meanwhile ends alone
 
 Sessions look at each number that they are told, and at each digest: planned_restart.py. Prints a TAP line for each thing that
 must hold.
 """
-import os, random, re, signal, struct, subprocess, sys, threading, time
+import os, random, re, select, signal, struct, subprocess, sys, threading, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
@@ -379,6 +380,44 @@ def ended(bin, dir):
     is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
 
 
+def late(bin, dir, late_so):
+    """One loop knows that all go on, others not yet: who clears the task set there finds what is under way here."""
+    os.environ['LATE_LOOP'] = waits = dir + '/waits'
+    t = Tgtd(bin, dir, ALL, '--seccomp', 'off', preload=late_so)
+    t.configure(4)
+    one, owes, two = (in_step(Session().ready()) for _ in range(3))  # each has a loop
+    owes.out(owes.write(8192, 128))
+    r2t = owes.recv()[0]
+    is_('a write is owed data', r2t[0] == 0x31)
+    before = t.worker()
+    open(waits, 'w').close()
+    os.kill(before, signal.SIGKILL)
+    for s in one, two:
+        s.out(s.nop(0x4e4f51))
+    told = select.select([one.sock, two.sock], [], [], 5)[0]
+    print('# %u of the others may go on' % len(told))
+    if not told:
+        os.unlink(waits)
+    s = two if two.sock in told else one
+    while s.recv()[0][0] != 0x20:
+        pass
+    is_('its task set is cleared', s.manage(4) == 0)
+    while s.run(b'\0')[0] != 'good':
+        pass
+    is_('... and it is written', s.run(io(WRITE, 8192, 8), out=stamp(7, 1, 1)) == ('good', b''))
+    if told:
+        os.unlink(waits)
+    is_('another one serves', t.another(before), t.log()[-2000:])
+    owes.sock.settimeout(3)
+    try:
+        status = supply(owes, owes.itt - 1, b'A', r2t)
+    except AssertionError:
+        status = None
+    is_('the write that was ended is no success', status != 0, status)
+    is_('... and nothing of it is there', Session().ready().run(io(READ, 8192, 8), SIZE) == ('good', stamp(7, 1, 1)))
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
 def speed(bin, dir, n, size='4k'):
     """Four sessions, each with 32 commands under way, as fast as it goes; another daemon each time."""
     kept = lost = again = 0
@@ -527,5 +566,5 @@ def quietly(way, s):
 
 
 if __name__ == '__main__':
-    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
+    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'late': late, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
     sys.exit(is_.failures > 0)

@@ -21,5 +21,13 @@ run owed "${TGT_KEEP_KILLS:-10}"
 run speed "${TGT_KEEP_SPEED:-8}"
 run speed "$((${TGT_KEEP_SPEED:-8} / 2 + 1))" 256k
 run ended
+case $bin in
+*san/bin) echo "ok a late main thread # SKIP sanitizers want to be the first library" ;;
+*)
+	late=$(realpath "$bin/../tests/preload/late_quiet.so")
+	[ -e "$late" ] || late=$PWD/build/tests/preload/late_quiet.so
+	run late "$late"
+	;;
+esac
 run hostile
 exit $failed

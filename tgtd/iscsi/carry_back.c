@@ -10,8 +10,9 @@
  *      with what it holds of its units: reservations, unit attentions.
  *   4. When all sessions of all loops have done so, the keeper gets what they are now. So what one
  *      does to another from here on is known to who comes after this process.
- *   5. They read on. So no command of one finds another one's reservation missing, or has nobody to
- *      tell. Only then others may come.
+ *   5. What was under way goes on (flight.h), on all loops.
+ *   6. They read on. So no command of one finds another one's reservation missing, or has nobody to
+ *      tell, or nothing to abort. Only then others may come.
  *
  * If that process has died instead, there is no such record, but slots of sessions that were quiet
  * (quiet.h), and the rest is the same. They stay with the keeper until those of this process are
@@ -58,7 +59,8 @@ struct arrivals {
 
 static struct {
 	struct arrivals *loops;
-	_Atomic unsigned left; /* loops whose sessions have not all arrived */
+	_Atomic unsigned left; /* loops that were told, and have not done it */
+	bool at_work; /* something was under way */
 	struct loop_msg over;
 	struct iscsi_carried count;
 	void (*done)(const struct iscsi_carried *c, void *arg);
@@ -100,16 +102,20 @@ static void carried_arrives(struct carried *y)
 			iscsi_quiet_arrives(y->made[i], r[i].received, r[i].sent);
 }
 
-/* What was under way, before it reads on. */
+/* What was under way, before anybody reads on. (Its connection may have gone since it arrived.) */
 static void carried_goes_on(struct carried *y)
 {
-	struct iscsi_conn *c = y->made[0];
+	struct iscsi_conn *c = list_first_or_null(&y->s->conns, struct iscsi_conn, sess_link);
 
+	ASSERT_ON_LOOP(y->s->loop);
+	if (!y->flight)
+		return;
 	if (c && !c->failed)
 		iscsi_flight_goes_on(c, y->flight);
 	if (c && c->flight)
 		iscsi_flight_doubt(c, -1);
 	iscsi_flight_going_free(y->flight);
+	y->flight = NULL;
 }
 
 static void carried_reads_on(struct carried *y)
@@ -118,8 +124,6 @@ static void carried_reads_on(struct carried *y)
 	struct iscsi_conn *c;
 
 	ASSERT_ON_LOOP(s->loop);
-	if (y->flight)
-		carried_goes_on(y);
 	list_for_each(c, &s->conns, sess_link) {
 		if (c->failed)
 			continue;
@@ -163,18 +167,58 @@ static void keep_slots(void)
 			  "what they are: %s", strerror(-err));
 }
 
-static void carried_back(void)
+static void tell_loops(void (*handle)(struct loop_msg *msg))
 {
 	struct arrivals *a, *next;
+	unsigned n = 0;
 
-	if (iscsi_quiet_fd() >= 0)
-		keep_slots();
+	for (a = back.loops; a; a = a->next)
+		n++;
+	atomic_store(&back.left, n);
 	for (a = back.loops; a; a = next) {
 		next = a->next; /* (it may be gone as soon as it is told) */
-		a->msg.handle = all_read_on;
+		a->msg.handle = handle;
 		loop_post(a->loop, &a->msg);
 	}
+}
+
+/* The last loop that was told tells main. */
+static void loop_has_done(void (*then)(struct loop_msg *msg))
+{
+	if (atomic_fetch_sub(&back.left, 1) > 1)
+		return;
+	back.over.handle = then;
+	loop_post(iscsi_core.main, &back.over);
+}
+
+static void all_may_read(struct loop_msg *msg)
+{
+	(void)msg;
+	ASSERT_ON_MAIN();
+	tell_loops(all_read_on);
 	back.done(&back.count, back.arg);
+}
+
+static void commands_go_on(struct loop_msg *msg)
+{
+	struct arrivals *a = container_of(msg, struct arrivals, msg);
+	struct carried *y;
+
+	list_for_each(y, &a->sessions, link)
+		carried_goes_on(y);
+	loop_has_done(all_may_read);
+}
+
+/* Nobody reads on before all that was under way is there again, on all loops. Else who aborts it
+ * would not find it, and be answered, and it would be carried out after that. */
+static void carried_back(void)
+{
+	if (iscsi_quiet_fd() >= 0)
+		keep_slots();
+	if (back.at_work)
+		tell_loops(commands_go_on);
+	else
+		all_may_read(NULL);
 }
 
 static void all_are_back(struct loop_msg *msg)
@@ -184,7 +228,6 @@ static void all_are_back(struct loop_msg *msg)
 	carried_back();
 }
 
-/* The last loop tells main. */
 static void all_arrive(struct loop_msg *msg)
 {
 	struct arrivals *a = container_of(msg, struct arrivals, msg);
@@ -192,10 +235,7 @@ static void all_arrive(struct loop_msg *msg)
 
 	list_for_each(y, &a->sessions, link)
 		carried_arrives(y);
-	if (atomic_fetch_sub(&back.left, 1) > 1)
-		return;
-	back.over.handle = all_are_back;
-	loop_post(iscsi_core.main, &back.over);
+	loop_has_done(all_are_back);
 }
 
 /* ---- putting it together; main --------------------------------------------------------------- */
@@ -283,6 +323,7 @@ static bool adopt_flight(struct carried *y, const struct flight_taken *f)
 	y->flight = iscsi_flight_going(f);
 	if (!y->flight)
 		return false;
+	back.at_work = true;
 	owed = iscsi_flight_owed(f, &len);
 	if (owed)
 		y->tp->owes(y->made[0], owed, len);
@@ -585,18 +626,9 @@ static void start_slots(void)
 
 static void send_to_loops(void)
 {
-	struct arrivals *a, *next;
-	unsigned n = 0;
-
-	for (a = back.loops; a; a = a->next)
-		n++;
-	atomic_store(&back.left, n);
-	for (a = back.loops; a; a = next) {
-		next = a->next;
-		a->msg.handle = all_arrive;
-		loop_post(a->loop, &a->msg);
-	}
-	if (!n)
+	if (back.loops)
+		tell_loops(all_arrive);
+	else
 		carried_back();
 }
 

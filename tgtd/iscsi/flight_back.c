@@ -11,7 +11,7 @@
  *   2. carry_back.c goes on with sessions, as with those that were at rest (quiet.h), but with the
  *      numbers from here.
  *   3. When all sessions have arrived, what is owed is sent, commands are carried out again or
- *      answered, and what was received is looked at.
+ *      answered. When all loops have done that, what was received is looked at.
  */
 #include <stdlib.h>
 #include <sys/stat.h>
