@@ -43,7 +43,7 @@ enum kept_word {
 	KEPT_PUT,	/* a descriptor; text: its key */
 	KEPT_DROP,	/* text: the key */
 	KEPT_READY,	/* it serves; text: the state, in words */
-	KEPT_PULSE,	/* its threads go on */
+	KEPT_PULSE,	/* its threads go on; before READY: its main loop does */
 	KEPT_STALLED,	/* one of them does not; text: which */
 	KEPT_RESTART,	/* it is going to end, and another shall go on; text: who wants that */
 	KEPT_STOPPING,	/* it is going to end, for good; value: within so many microseconds */

@@ -33,6 +33,7 @@
 #include "tgtd/tcp/tcp.h"
 
 #define WORKER_CPUS 4u /* of a node, for each of its workers */
+#define SIGN_NS NSEC_PER_SEC
 
 static struct daemon daemon_;
 
@@ -239,11 +240,30 @@ static void count_restarts(void)
 	metric_add(M_worker_start_time_seconds, clock_realtime_ns() / NSEC_PER_SEC);
 }
 
+/* The keeper ends who stands still while nobody is served: our main loop goes on, whatever we wait
+ * for. */
+static void sign_life(struct timer *t)
+{
+	struct daemon *d = container_of(t, struct daemon, signs);
+
+	kept_tell(KEPT_PULSE, 0, NULL);
+	loop_timer_arm(d->main, t, SIGN_NS);
+}
+
+/* A step is over that may have taken a while. */
+static void begin_step(struct daemon *d, const char *name)
+{
+	began_step(name);
+	if (kept_fd() >= 0)
+		sign_life(&d->signs);
+}
+
 /* What the worker before was told is set again, and its sessions are there: now others may come. */
 static void begin_to_serve(struct daemon *d)
 {
 	int rc;
 
+	loop_timer_cancel(d->main, &d->signs);
 	if (d->stopping)
 		return;
 	if (kept_origin()->save) { /* all stores are open: this writes back */
@@ -330,10 +350,10 @@ static void main_start(struct loop_msg *msg)
 		inherit_prepare(d);
 	if (!rc)
 		rc = mourning_begin(d->main, d->rdma || d->opt->has_group);
-	began_step("stores");
+	begin_step(d, "stores");
 	if (!rc)
 		rc = inherit_cache(d);
-	began_step("cache");
+	begin_step(d, "cache");
 	if (!rc && !(rc = start_admin(d)))
 		guard_capabilities(d->rdma);
 	if (!rc && !(rc = start_protocols(d)))
@@ -343,7 +363,7 @@ static void main_start(struct loop_msg *msg)
 	if (rc)
 		daemon_give_up(rc);
 	watch_losses(d);
-	began_step("protocols");
+	begin_step(d, "protocols");
 	journal_restore(!kept_origin()->save, main_restored, d);
 }
 
@@ -370,6 +390,7 @@ static bool take_down(struct daemon *d)
 {
 	/* What is still with the helper threads (event threads of deleted units that are being
 	 * ended, stores being closed) reports to the main loop, which has left already. */
+	loop_timer_cancel(d->main, &d->signs);
 	loop_timer_cancel(d->main, &d->deadline);
 	mourning_end();
 	pulse_stop();
@@ -424,6 +445,7 @@ int serve(struct options *opt)
 	if (rc)
 		daemon_give_up(rc);
 	confine_threads(d);
+	timer_init(&d->signs, sign_life);
 	d->start.handle = main_start;
 	loop_post(d->main, &d->start);
 	loop_run(d->main);

@@ -20,6 +20,7 @@ struct daemon {
 	struct loop_fd signals;
 	struct loop_fd keeper; /* the socket to it */
 	struct loop_msg start;
+	struct timer signs; /* beginning: see serve.c */
 	struct timer deadline;
 	struct timer late; /* stopping: stores that are late */
 	bool stopping;

@@ -20,6 +20,7 @@
 #include "tgtd/keeper/launch.h"
 #include "tgtd/keeper/mourned.h"
 #include "tgtd/keeper/oom.h"
+#include "tgtd/keeper/patience.h"
 #include "tgtd/keeper/planned.h"
 #include "tgtd/keeper/replace.h"
 #include "tgtd/keeper/strangers.h"
@@ -42,6 +43,16 @@
 #define STOPPING_MAX_US (3600 * NSEC_PER_SEC / 1000)
 #define DEATH_LOOK_MS 100 /* of one that cannot be waited for */
 #define BESIDE_NS (50 * NSEC_PER_MSEC) /* most are gone by then */
+/* From BEGIN to READY nobody is served. One that gives signs (KEPT_PULSE) does so every second: its
+ * main loop goes on, whatever store it waits for. Others may wait for one without a word. */
+static const struct patience_limits start_signs = { .stopped_ns = 20 * NSEC_PER_SEC,
+						    .still_ns = 20 * NSEC_PER_SEC,
+						    .all_ns = 120 * NSEC_PER_SEC,
+						    .waits_for_calls = true },
+				    start_silent = { .stopped_ns = 20 * NSEC_PER_SEC,
+						     .still_ns = 120 * NSEC_PER_SEC,
+						     .all_ns = 600 * NSEC_PER_SEC,
+						     .waits_for_calls = true };
 /* Descriptors that nothing is kept in: to start the next worker, or another program. */
 #define OWN_FDS 16u
 #define MANY_FDS 16u /* ... and so many that are not for what comes in any number */
@@ -61,6 +72,8 @@ static struct {
 	bool at_once;	  /* and another one that nobody waits for anything */
 	bool gave_up;	  /* workers die too soon */
 	bool ever;	  /* a worker has served */
+	bool signs;	  /* STARTING: it says how it fares, */
+	struct patience patience; /* which is waited for */
 	bool renewed;	  /* this one runs another program than the one before */
 	bool oom;	  /* ENDED: the kernel has killed it, for its memory */
 	bool said_late;
@@ -121,7 +134,8 @@ static int keeper_start_worker(void)
 	k.to_send = 0;
 	k.ends_sent = false;
 	k.planned = k.quiescent = k.oom = k.said_late = false;
-	k.records = k.unreaped = k.told_mourns = false;
+	k.records = k.unreaped = k.told_mourns = k.signs = false;
+	patience_begin(&k.patience, k.worker.pid);
 	k.deaths = 0;
 	k.rests = 0;
 	k.since = k.aborted = 0;
@@ -310,14 +324,19 @@ static void hear_ready(const struct kept_msg *m)
 		k.conf->ready(m->text);
 }
 
-static void abort_worker(const char *why)
+/* SIGABRT leaves a core, but does not reach one that is stopped. */
+static void abort_now(const char *why, int sig)
 {
-	if (k.aborted || k.stop || k.planned || k.state != SERVING)
-		return;
 	log_error("keeper: worker %d: %s: it is ended, and another one started", k.worker.pid, why);
 	k.aborted = clock_now_ns();
 	snprintf(k.why, sizeof(k.why), "watchdog: %.100s", why);
-	signal_worker(SIGABRT);
+	signal_worker(sig);
+}
+
+static void abort_worker(const char *why)
+{
+	if (!k.aborted && !k.stop && !(k.planned && !planned_serves()) && k.state == SERVING)
+		abort_now(why, SIGABRT);
 }
 
 /* Running a program and preparing it takes a while, in which the worker that is to be replaced
@@ -339,6 +358,8 @@ static void hear(struct kept_mail *mail)
 {
 	const struct kept_msg *m = &mail->msg;
 
+	if (k.state == STARTING)
+		patience_sign(&k.patience);
 	switch (m->word) {
 	case KEPT_PUT:
 		hear_put(mail);
@@ -353,6 +374,7 @@ static void hear(struct kept_mail *mail)
 		break;
 	case KEPT_PULSE:
 		watchdog_heard(m->value);
+		k.signs = true;
 		break;
 	case KEPT_STALLED:
 		abort_worker(m->text);
@@ -458,6 +480,9 @@ static int after_crash(bool served)
 		return -1;
 	}
 	k.quick = served && lived >= QUICK_NS ? 0 : k.quick + 1;
+	/* It may not have been its own fault, and giving up loses what is left: never for that. */
+	if (!served && k.aborted)
+		k.quick = MIN(k.quick, (unsigned)KEPT_DIED_NO_CLEAN);
 	if (k.quick >= KEPT_DIED_SOON_MAX) {
 		log_error("keeper: worker %d %s%s", k.worker.pid, how, ended_hint(k.status, k.oom));
 		log_error("keeper: %d workers in a row have died within %llu s of serving, or "
@@ -734,19 +759,59 @@ static void watch_for_death(uint64_t now)
 	k.looked = now;
 }
 
+static void watch_core(void)
+{
+	if (!k.aborted || k.state == ENDED || clock_now_ns() - k.aborted < CORE_NS)
+		return;
+	log_error("keeper: worker %d: its core takes too long", k.worker.pid);
+	k.aborted = clock_now_ns();
+	signal_worker(SIGKILL);
+}
+
+/* Nobody is served before it is ready, nor would another one be that is to write back, for which a
+ * kill may be the loss of that. Without any before nobody waits for it but who has started it. */
+static void watch_start(void)
+{
+	enum patience_says says;
+	char why[80];
+
+	if (k.state != STARTING || k.aborted || k.save || !k.ever)
+		return;
+	says = patience_look(&k.patience, k.signs ? &start_signs : &start_silent,
+			     mourned_count() > 0);
+	if (!says)
+		return;
+	snprintf(why, sizeof(why), "as it begins, %s", patience_why(says));
+	abort_now(why, says == PATIENCE_STOPPED ? SIGKILL : SIGABRT);
+}
+
+static void watch_leaving(void)
+{
+	const char *how;
+	bool stopped;
+	char why[80];
+
+	if (k.state != SERVING || !k.planned || k.stop || k.aborted || k.quiescent)
+		return;
+	how = planned_stays(&stopped);
+	if (!how)
+		return;
+	snprintf(why, sizeof(why), "as it is to leave, %s", how);
+	abort_now(why, stopped ? SIGKILL : SIGABRT);
+}
+
 /* A worker that can say nothing at all does not even say that a thread of it stands still. */
 static void watch_worker(void)
 {
 	enum watchdog w = k.state == SERVING ? watchdog_look(k.worker.pid) : WATCHDOG_EARLY;
 
+	watch_core();
+	watch_start();
+	watch_leaving();
 	if (w == WATCHDOG_EARLY)
 		return;
 	watch_for_rests();
-	if (k.aborted && clock_now_ns() - k.aborted >= CORE_NS) {
-		log_error("keeper: worker %d: its core takes too long", k.worker.pid);
-		signal_worker(SIGKILL);
-	}
-	if (!k.aborted && w == WATCHDOG_SILENT)
+	if (w == WATCHDOG_SILENT)
 		abort_worker("it gives no sign of life");
 }
 
@@ -758,6 +823,8 @@ static int until_next_look(void)
 		return k.said_late ? 100 : 5;
 	if (k.state == SERVING && k.records)
 		return DEATH_LOOK_MS;
+	if (k.state == STARTING && k.ever)
+		return PATIENCE_LOOK_MS;
 	return k.state == SERVING && k.conf->watchdog_s ?
 		       (int)DIV_ROUND_UP(watchdog_tick_ns(), NSEC_PER_MSEC) :
 		       -1;

@@ -4,18 +4,29 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "events/clock.h"
 #include "events/log.h"
 #include "tgtd/keeper/holdings.h"
+#include "tgtd/keeper/patience.h"
 #include "tgtd/keeper/planned.h"
 
-#define PREPARE_NS (20 * NSEC_PER_SEC) /* in which it has to have run for PREPARE_RUNS_NS */
-#define PREPARE_RUNS_NS (PREPARE_NS / 100)
-#define PREPARE_MAX_NS (30 * PREPARE_NS)
-#define LOOK_MS 250
+/* It may have a large cache to prepare, or little of a processor: the one before serves meanwhile,
+ * so that is waited for. One that stands still is not. */
+static const struct patience_limits preparing = { .stopped_ns = 20 * NSEC_PER_SEC,
+						  .still_ns = 20 * NSEC_PER_SEC,
+						  .all_ns = 600 * NSEC_PER_SEC };
+/* Who serves nobody any more has deadlines of its own, of 36 s in all (tgtd/restart.c). */
+static const struct patience_limits leaving = { .stopped_ns = 20 * NSEC_PER_SEC,
+						.still_ns = 45 * NSEC_PER_SEC,
+						.all_ns = 120 * NSEC_PER_SEC,
+						.waits_for_calls = true };
+/* It waits for the next one, or writes back, however long that takes, and has a watchdog. */
+static const struct patience_limits serving = { .stopped_ns = 20 * NSEC_PER_SEC,
+						.still_ns = UINT64_MAX,
+						.all_ns = UINT64_MAX,
+						.waits_for_calls = true };
 #define END_LOOK_US 1000
 #define END_LOOKS 500
 #define HEARD_MAX 16u /* of what the next one says in a turn: it has one word to say */
@@ -29,9 +40,9 @@ static struct {
 	uint64_t wants; /* KEPT_WANTS_* of it, when it is prepared */
 	bool deaf;	/* the next one has ended, or says what it should not */
 	bool late;	/* it has not prepared in time */
+	struct patience prepares, leaves; /* with the next one until GO, with the one before */
 	/* When: somebody wanted this, it was prepared, GO, nobody was served any more, QUIESCENT,
 	 * and the next one was told to begin. 0: not */
-	uint64_t looked, ran; /* while it is prepared: when, and for how long it had run by then */
 	uint64_t asked, ready, gone, rests, quiet, begun;
 	struct kept_mail mail;
 	char text[KEPT_MSG_TEXT];
@@ -45,6 +56,7 @@ void planned_go(const struct worker *now)
 		return;
 	p.went = true;
 	p.gone = clock_now_ns();
+	patience_sign(&p.leaves);
 	if (now->fd >= 0 && kept_msg_send(now->fd, &m, NULL, NULL, 0))
 		log_debug("keeper: worker %d does not hear that the next one is prepared",
 			  now->pid);
@@ -60,10 +72,12 @@ void planned_begin(const struct worker *now, char *const *argv, const struct kep
 	p.begin.word = KEPT_PREPARE;
 	p.to_send = 0;
 	p.prepared = p.went = p.deaf = p.late = false;
+	p.wants = 0;
 	p.ready = p.gone = p.rests = p.quiet = p.begun = 0;
-	p.asked = p.looked = clock_now_ns();
-	p.ran = 0;
+	p.asked = clock_now_ns();
+	patience_begin(&p.leaves, now->pid);
 	err = launch_worker(&p.next, argv);
+	patience_begin(&p.prepares, p.next.pid);
 	if (!err)
 		return;
 	log_error("keeper: the next worker cannot be prepared: %s", strerror(-err));
@@ -108,38 +122,16 @@ struct pollfd planned_poll(int *timeout_ms)
 {
 	const bool waits = p.next.pid && !p.went;
 
-	*timeout_ms = waits ? LOOK_MS : -1;
+	*timeout_ms = p.asked && !p.begun ? PATIENCE_LOOK_MS : -1;
 	if (!waits || p.deaf)
 		return (struct pollfd){ .fd = -1 };
 	return (struct pollfd){ .fd = p.next.fd,
 				.events = p.to_send == UINT_MAX ? POLLIN : POLLIN | POLLOUT };
 }
 
-static uint64_t next_ran(void)
-{
-	struct timespec t = { 0 };
-	clockid_t clock;
-
-	if (!clock_getcpuclockid(p.next.pid, &clock))
-		(void)clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
-/* It may have a large cache to prepare, or little of a processor: the one before serves meanwhile,
- * so that is waited for. One that stands still is not. */
 static bool next_is_late(void)
 {
-	const uint64_t now = clock_now_ns();
-	uint64_t ran;
-
-	if (p.deaf || p.prepared || now - p.looked < PREPARE_NS)
-		return false;
-	ran = next_ran();
-	if (ran < p.ran + PREPARE_RUNS_NS || now - p.asked >= PREPARE_MAX_NS)
-		return true;
-	p.ran = ran;
-	p.looked = now;
-	return false;
+	return !p.deaf && !p.prepared && patience_look(&p.prepares, &preparing, false);
 }
 
 void planned_turn(const struct worker *now, short revents)
@@ -162,8 +154,31 @@ void planned_turn(const struct worker *now, short revents)
 
 void planned_rests(void)
 {
-	if (p.gone && !p.rests)
-		p.rests = clock_now_ns();
+	if (!p.gone || p.rests)
+		return;
+	p.rests = clock_now_ns();
+	patience_sign(&p.leaves);
+}
+
+static bool planned_drains(void)
+{
+	return p.wants & KEPT_WANTS_CLEAN && !p.rests;
+}
+
+bool planned_serves(void)
+{
+	return p.asked && (!p.went || planned_drains());
+}
+
+const char *planned_stays(bool *stopped)
+{
+	const bool serves = !p.went || planned_drains();
+	enum patience_says says = PATIENCE_WAIT;
+
+	if (p.asked && !p.begun)
+		says = patience_look(&p.leaves, serves ? &serving : &leaving, false);
+	*stopped = says == PATIENCE_STOPPED;
+	return says && p.went ? patience_why(says) : NULL;
 }
 
 bool planned_testified(const struct worker *now)
@@ -196,15 +211,26 @@ bool planned_is(pid_t pid)
 	return pid == p.next.pid || pid == p.old.pid;
 }
 
+static bool next_is_stopped(void)
+{
+	const char does = launch_does(&p.next);
+
+	if (does != 'T' && does != 't')
+		return false;
+	log_notice("keeper: the next worker is stopped: another one is run");
+	return true;
+}
+
 /* One that has ended would count as a worker that has died. One that was not prepared in time may
- * never be, and who has not been told all would hear the half of it twice. */
+ * never be, and who has not been told all would hear the half of it twice. Nobody knows when one
+ * that is stopped goes on, and everybody would wait for it. */
 bool planned_drop(void)
 {
 	if (!p.next.pid)
 		return false;
 	if (waitpid(p.next.pid, NULL, WNOHANG))
 		launch_forget(&p.next);
-	else if (p.deaf || p.late || p.to_send != UINT_MAX)
+	else if (p.deaf || p.late || p.to_send != UINT_MAX || next_is_stopped())
 		planned_end();
 	return p.late;
 }

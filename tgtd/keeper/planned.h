@@ -34,6 +34,11 @@ void planned_go(const struct worker *now);
 
 /* Who was asked to go serves nobody from now on. */
 void planned_rests(void);
+/* Does who has said RESTART serve still, with a watchdog that looks after it? */
+bool planned_serves(void);
+/* Who was told to go has not gone in time: why nobody waits for it any more, else NULL. *@stopped:
+ * it hears no other signal than SIGKILL. */
+const char *planned_stays(bool *stopped);
 /* @now has said QUIESCENT. True: that counts, and it has been killed; it runs no instruction of its
  * own any more, and may be buried. False: it means nothing. */
 bool planned_testified(const struct worker *now) must_check;

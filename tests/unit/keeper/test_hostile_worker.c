@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "events/clock.h"
@@ -336,6 +337,47 @@ static void next_is_silent(void)
 	exit(0);
 }
 
+/* The first one serves, and dies. Those that follow are stopped as they begin, more often than
+ * workers may die; the last one serves. */
+static void stopped_as_it_begins(void)
+{
+	unsigned left, restarts = begin(&left);
+
+	if (!restarts) {
+		int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+		tell(KEPT_PUT, 0, "arena/0", &fd, 1);
+		tell(KEPT_READY, 0, "serving", NULL, 0);
+		abort();
+	}
+	if (restarts < 7)
+		raise(SIGSTOP);
+	if (restarts == 7 && left != 1)
+		exit(15);
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	worker_ends();
+}
+
+/* It serves nobody from now on, and does not go, though the next one is prepared. */
+static void stays(void)
+{
+	unsigned came, left = 0;
+
+	(void)left_shared(KEPT_BEGIN, KEPT_PREPARE, &came);
+	if (came == KEPT_PREPARE) {
+		tell(KEPT_PREPARED, 0, "", NULL, 0);
+		(void)left_shared(KEPT_BEGIN, 0, &came);
+		tell(KEPT_READY, 0, "serving", NULL, 0);
+		worker_ends();
+	}
+	tell(KEPT_READY, 0, "serving", NULL, 0);
+	tell(KEPT_RESTART, 0, "a test", NULL, 0);
+	(void)await(KEPT_GO, 0, &left);
+	tell(KEPT_RESTS, 0, "", NULL, 0);
+	for (;;)
+		pause();
+}
+
 static const struct {
 	const char *name;
 	void (*does)(void);
@@ -348,7 +390,9 @@ static const struct {
 		{ "stays", testifies_and_stays },
 		{ "testifies", testifies_often },
 		{ "next-dies", next_dies },
-		{ "silent", next_is_silent } };
+		{ "silent", next_is_silent },
+		{ "stopped", stopped_as_it_begins },
+		{ "remains", stays } };
 
 /* ---- the keeper ------------------------------------------------------------------------------ */
 
@@ -381,6 +425,27 @@ static int keeper_of(const char *name, const char *log)
 	ck_assert_int_eq(dup2(fd, 2), 2);
 	close(fd);
 	return keeper_run(&conf);
+}
+
+static void time_flies(int sig)
+{
+	(void)sig;
+	clock_fake_advance(100 * NSEC_PER_MSEC);
+}
+
+/* As keeper_of(), with time that goes twenty times as fast. */
+static int keeper_soon(const char *name)
+{
+	const struct itimerval often = { { 0, 5000 }, { 0, 5000 } };
+	int status;
+
+	clock_fake_set(clock_now_ns());
+	signal(SIGALRM, time_flies);
+	ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+	status = keeper_of(name, "/dev/null");
+	ck_assert_int_eq(setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL), 0);
+	clock_fake_off();
+	return status;
 }
 
 static unsigned open_fds(void)
@@ -509,6 +574,21 @@ START_TEST(the_next_one_does_not_prepare)
 }
 END_TEST
 
+/* It is ended in time, as often as that is so, and nothing is given up for it. */
+START_TEST(who_is_stopped_as_it_begins)
+{
+	ck_assert_int_eq(keeper_soon("stopped"), 0);
+	ck_assert_uint_eq(told, 2);
+}
+END_TEST
+
+START_TEST(who_was_told_to_go_stays)
+{
+	ck_assert_int_eq(keeper_soon("remains"), 0);
+	ck_assert_uint_eq(told, 2);
+}
+END_TEST
+
 /* A socket that would wait for its peer for ten minutes when it is closed. */
 START_TEST(a_socket_that_lingers)
 {
@@ -551,6 +631,8 @@ int main(int argc, char **argv)
 		{ a_testimony_that_nobody_asked_for },
 		{ the_next_one_ends_as_it_prepares },
 		{ the_next_one_does_not_prepare },
+		{ who_is_stopped_as_it_begins },
+		{ who_was_told_to_go_stays },
 		{ a_socket_that_lingers },
 	};
 
