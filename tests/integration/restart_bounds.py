@@ -8,13 +8,14 @@ acknowledged is lost.
 
 Prints a TAP line for each thing that must hold.
 """
-import os, random, signal, sys, time
+import os, random, signal, sys, threading, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
 from amid_restarts import QUICK, Daemon, children, kill, until
 from iscsi_peer import is_
 from planned_restart import Session, finish, sessions_with_load
+from stop_child import SETPGID, StopChild
 
 BOUND = 20  # seconds: planned.c, keeper.c
 ROOM = 25   # the same, and what a busy machine takes for the rest
@@ -81,6 +82,39 @@ def owes(t):
 
 def leaves(t, n):
     return until(lambda: t.log().count('another worker is to go on') > n, 30)
+
+
+# ---- what fork() has just made -------------------------------------------------------------------
+
+def forked(t):
+    for call, where in ((None, 'before it has done anything'), (SETPGID, 'before it runs a program')):
+        old = t.worker()
+        with StopChild(t.process.pid) as child:
+            asked = t.ask('system', 'restart', 'now')
+            new = child.stopped(call)
+        is_('a child of the keeper is stopped %s' % where, new)
+        t.is_soon('... in a planned restart', (old,), 0, BOUND + ROOM)
+        is_('... and it has gone', gone(new))
+        asked.wait(60)
+        time.sleep(QUICK)
+        old = t.worker()
+        with StopChild(t.process.pid) as child:
+            kill(old)
+            new = child.stopped(call)
+        t.is_soon('... and when a worker has died', (old,), 0, BOUND + ROOM)
+        is_('... and it has gone', gone(new))
+
+
+def closing(t):
+    """Who closes a file for the keeper, which may hang, is stopped: the keeper does not wait for that."""
+    finish(t.loads)
+    with StopChild(t.process.pid) as child:
+        t.process.terminate()
+        new = child.stopped()
+    is_('who is to close a file for the keeper is stopped', new)
+    is_('... it ends with 0', t.ends() == 0, t.process.poll(), t.log()[-2000:])
+    is_('... which the log says', 'a file that nobody needs stays open' in t.log(), t.log()[-2000:])
+    is_('... and it has gone', gone(new))
 
 
 # ---- the next worker -----------------------------------------------------------------------------
@@ -157,7 +191,7 @@ def old_is_deaf(t):
     asked.wait(60)
 
 
-CASES = {'stops': stops, 'sleeps': sleeps, 'death': after_death, 'prepared': prepared,
+CASES = {'forked': forked, 'closing': closing, 'stops': stops, 'sleeps': sleeps, 'death': after_death, 'prepared': prepared,
          'old-stops': old_stops, 'old-deaf': old_is_deaf}
 
 
@@ -200,7 +234,8 @@ if __name__ == '__main__':
     t = Bounded(bin, dir, preload=os.environ.get('STILL_SO'))
     try:
         at_random(t, *sys.argv[4:]) if case == 'random' else CASES[case](t)
-        t.over()
+        if t.process.poll() is None:
+            t.over()
     finally:
         t.abandon()
     sys.exit(is_.failures > 0)

@@ -5,6 +5,7 @@
 #include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,8 +14,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "events/clock.h"
 #include "events/log.h"
 #include "tgtd/keeper/launch.h"
 
@@ -30,6 +33,10 @@
 /* Who may open fewer than this needs the low ones himself. */
 #define MANY_FDS 1024
 enum { LOW_LINK, LOW_EXE, LOW_EMPTY, LOWS };
+/* A child has its own table of files after its first instructions, unless it is stopped there, or
+ * gets no processor. Workers wait half a second for an answer. */
+#define OWN_TABLE_NS (NSEC_PER_SEC)
+#define OWN_TABLE_LOOK_US 50
 
 static struct launch_program program = { .exe = -1, .before = -1 };
 static struct {
@@ -202,19 +209,65 @@ void launch_release(void)
 	low.ours = false;
 }
 
+/* The number of the fork() whose child has a table of files of its own, in memory that it has with
+ * us. NULL: there is no memory. */
+static _Atomic uint32_t *own_table(void)
+{
+	static _Atomic uint32_t *word;
+	void *p = word ? word :
+			 mmap(NULL, sizeof(*word), PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	word = p == MAP_FAILED ? NULL : p;
+	return word;
+}
+
+/* Or it has ended. */
+static bool has_own_table(pid_t pid, const _Atomic uint32_t *word, uint32_t number)
+{
+	const uint64_t until = clock_now_ns() + OWN_TABLE_NS;
+
+	while (atomic_load(word) != number) {
+		siginfo_t ended = { 0 };
+
+		if (!waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) && ended.si_pid)
+			break;
+		if (clock_now_ns() >= until)
+			return false;
+		usleep(OWN_TABLE_LOOK_US);
+	}
+	return true;
+}
+
 /*
  * A file whose server has gone is closed when that answers, and execve() closes what a fork() has
  * copied. So the child has the keeper's table of files until it has one of its own, of the low
- * numbers alone, and closes nothing of the others. Meanwhile the keeper stands still (vfork()).
+ * numbers alone, and closes nothing of the others. The keeper waits for that, and not for execve()
+ * (CLONE_VFORK): the child may be stopped, and the file of the program may not answer. A child that
+ * is stopped before is killed: it runs no instruction any more, and its table matters to nobody.
  */
 static pid_t fork_low(void)
 {
-	const pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | CLONE_VFORK | SIGCHLD, NULL, NULL,
-					 NULL, NULL);
+	static uint32_t forks;
+	_Atomic uint32_t *word = own_table();
+	const uint32_t number = ++forks;
+	pid_t pid;
 
-	if (pid == 0 && syscall(SYS_close_range, LOW_FDS, UINT_MAX, CLOSE_RANGE_UNSHARE) &&
-	    unshare(CLONE_FILES))
-		_exit(1);
+	if (!word)
+		return -1;
+	pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid == 0) {
+		if (syscall(SYS_close_range, LOW_FDS, UINT_MAX, CLOSE_RANGE_UNSHARE) &&
+		    unshare(CLONE_FILES))
+			_exit(1);
+		atomic_store(word, number);
+		return 0;
+	}
+	if (pid > 0 && !has_own_table(pid, word, number)) {
+		(void)kill(pid, SIGKILL); /* (strangers.h) */
+		errno = ETIME;
+		return -1;
+	}
 	return pid;
 }
 

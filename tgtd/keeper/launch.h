@@ -42,8 +42,8 @@ void launch_release(void);
  * permitted stays as it is. */
 void launch_protect_keeper(void);
 /* As fork(), for who runs a program: the child has @fd by the numbers that are there then, and, if
- * possible, nothing that has a high number. It waits for nobody as it runs one, and the caller
- * stands still until it does. */
+ * possible, nothing that has a high number. It waits for nobody as it runs one, and the caller for
+ * a moment. A child that does not begin in a second is killed: ETIME. */
 pid_t launch_fork(int fd[2]) must_check;
 /* Starts the program with @argv as a worker, in a process group of its own. 0 or -errno. */
 int launch_worker(struct worker *w, char *const *argv) must_check;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "events/kept_msg.h"
+#include "events/log.h"
 #include "tgtd/keeper/let_go.h"
 
 #define ADMIN_LOCK "admin-lock/"
@@ -49,6 +50,20 @@ static void close_and_end(int fd)
 	syscall(SYS_exit_group, pid < 0);
 }
 
+/* Its status; -1: it stands still, as one that is stopped, and has been killed. */
+static int await_end(pid_t pid)
+{
+	int status = -1;
+
+	for (unsigned i = 0; i < LOOKS; i++) {
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return status;
+		usleep(LOOK_US);
+	}
+	(void)kill(pid, SIGKILL); /* (strangers.h) */
+	return -1;
+}
+
 void hold_no_more(int fd)
 {
 	pid_t pid = never_hangs(fd) ? -1 : fork_beside();
@@ -56,8 +71,13 @@ void hold_no_more(int fd)
 
 	if (pid == 0)
 		close_and_end(fd);
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	if (pid > 0)
+		status = await_end(pid);
+	if (status < 0) { /* nobody can say whether there is who closes it */
+		log_error("keeper: a file that nobody needs stays open: who was to close it stands "
+			  "still");
+		return;
+	}
 	if (status) /* nobody is there who would close it */
 		kept_close(fd);
 	/* The number goes first, the file is waited for then. */
