@@ -8,7 +8,7 @@ acknowledged is lost.
 
 Prints a TAP line for each thing that must hold.
 """
-import os, random, signal, sys, threading, time
+import os, random, shutil, signal, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
@@ -139,6 +139,16 @@ def sleeps(t):
     begins(t, 'sleep', 'as it begins, it stands still')
 
 
+def renewed(t):
+    """Another program than before: the one before serves again."""
+    first = os.stat(t.bin + '/tgtd').st_ino
+    shutil.copy(t.bin + '/tgtd', t.bin + '/tgtd.new')
+    os.rename(t.bin + '/tgtd.new', t.bin + '/tgtd')
+    begins(t, 'stop', 'as it begins, it is stopped')
+    is_('... of the program before', os.stat('/proc/%u/exe' % t.worker()).st_ino == first)
+    is_('... which the log says', 'going back to the one before' in t.log(), t.log()[-2000:])
+
+
 def after_death(t):
     """As often as workers may die: nobody gives up for that."""
     time.sleep(QUICK)
@@ -191,7 +201,7 @@ def old_is_deaf(t):
     asked.wait(60)
 
 
-CASES = {'forked': forked, 'closing': closing, 'stops': stops, 'sleeps': sleeps, 'death': after_death, 'prepared': prepared,
+CASES = {'forked': forked, 'closing': closing, 'stops': stops, 'sleeps': sleeps, 'renewed': renewed, 'death': after_death, 'prepared': prepared,
          'old-stops': old_stops, 'old-deaf': old_is_deaf}
 
 
@@ -231,6 +241,11 @@ def at_random(t, rounds, seed):
 
 if __name__ == '__main__':
     case, bin, dir = sys.argv[1:4]
+    if case == 'renewed':
+        os.makedirs(dir + '-bin')
+        for name in 'tgtd', 'tgtadm':
+            shutil.copy(bin + '/' + name, dir + '-bin')
+        bin = dir + '-bin'
     t = Bounded(bin, dir, preload=os.environ.get('STILL_SO'))
     try:
         at_random(t, *sys.argv[4:]) if case == 'random' else CASES[case](t)

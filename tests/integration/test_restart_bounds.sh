@@ -23,7 +23,7 @@ case $bin in
 	cases=${cases/death /}
 	still=
 	;;
-*) cases="stops sleeps $cases" ;;
+*) cases="stops sleeps renewed $cases" ;;
 esac
 for what in $cases; do
 	args=()
