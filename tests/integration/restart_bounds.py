@@ -12,7 +12,7 @@ import os, random, shutil, signal, sys, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 sys.dont_write_bytecode = True
-from amid_restarts import QUICK, Daemon, children, kill, until
+from amid_restarts import QUICK, Daemon, children, kill, until, wrote
 from iscsi_peer import is_
 from planned_restart import Session, finish, sessions_with_load
 from stop_child import SETPGID, StopChild
@@ -149,6 +149,21 @@ def renewed(t):
     is_('... which the log says', 'going back to the one before' in t.log(), t.log()[-2000:])
 
 
+def ended(t):
+    """The end is wanted meanwhile: it comes when another one has written back."""
+    finish(t.loads)
+    data, old = wrote(t, b'E'), t.worker()
+    t.still('stop')
+    asked = t.ask('system', 'restart', 'now')
+    until(lambda: not os.path.exists('/proc/%u' % old))
+    t.process.terminate()
+    until(lambda: 'as it begins, it is stopped' in t.log(), BOUND + ROOM)
+    os.unlink(t.dir + '/still')
+    is_('SIGTERM while the next worker is stopped as it begins: it ends with 0', t.ends() == 0, t.process.poll(), t.log()[-2000:])
+    is_('... after another one has written back', t.stored(64) == data)
+    asked.wait(60)
+
+
 def after_death(t):
     """As often as workers may die: nobody gives up for that."""
     time.sleep(QUICK)
@@ -201,7 +216,7 @@ def old_is_deaf(t):
     asked.wait(60)
 
 
-CASES = {'forked': forked, 'closing': closing, 'stops': stops, 'sleeps': sleeps, 'renewed': renewed, 'death': after_death, 'prepared': prepared,
+CASES = {'forked': forked, 'closing': closing, 'stops': stops, 'sleeps': sleeps, 'renewed': renewed, 'ended': ended, 'death': after_death, 'prepared': prepared,
          'old-stops': old_stops, 'old-deaf': old_is_deaf}
 
 

@@ -23,7 +23,7 @@ case $bin in
 	cases=${cases/death /}
 	still=
 	;;
-*) cases="stops sleeps renewed $cases" ;;
+*) cases="stops sleeps renewed ended $cases" ;;
 esac
 for what in $cases; do
 	args=()

@@ -53,6 +53,7 @@ static const struct patience_limits start_signs = { .stopped_ns = 20 * NSEC_PER_
 						     .still_ns = 120 * NSEC_PER_SEC,
 						     .all_ns = 600 * NSEC_PER_SEC,
 						     .waits_for_calls = true };
+#define CALL_SAID_NS (20 * NSEC_PER_SEC)
 /* Descriptors that nothing is kept in: to start the next worker, or another program. */
 #define OWN_FDS 16u
 #define MANY_FDS 16u /* ... and so many that are not for what comes in any number */
@@ -73,7 +74,8 @@ static struct {
 	bool gave_up;	  /* workers die too soon */
 	bool ever;	  /* a worker has served */
 	bool signs;	  /* STARTING: it says how it fares, */
-	struct patience patience; /* which is waited for */
+	struct patience patience; /* which is waited for, */
+	bool said_call; /* and it is in one system call */
 	bool renewed;	  /* this one runs another program than the one before */
 	bool oom;	  /* ENDED: the kernel has killed it, for its memory */
 	bool said_late;
@@ -134,7 +136,7 @@ static int keeper_start_worker(void)
 	k.to_send = 0;
 	k.ends_sent = false;
 	k.planned = k.quiescent = k.oom = k.said_late = false;
-	k.records = k.unreaped = k.told_mourns = k.signs = false;
+	k.records = k.unreaped = k.told_mourns = k.signs = k.said_call = false;
 	patience_begin(&k.patience, k.worker.pid);
 	k.deaths = 0;
 	k.rests = 0;
@@ -779,6 +781,12 @@ static void watch_start(void)
 		return;
 	says = patience_look(&k.patience, k.signs ? &start_signs : &start_silent,
 			     mourned_count() > 0);
+	if (k.patience.called_ns >= CALL_SAID_NS && !k.said_call) {
+		k.said_call = true;
+		log_error("keeper: worker %d waits in the kernel as it begins: a store, or a file "
+			  "system, hangs",
+			  k.worker.pid);
+	}
 	if (!says)
 		return;
 	snprintf(why, sizeof(why), "as it begins, %s", patience_why(says));

@@ -74,6 +74,7 @@ enum patience_says patience_look(struct patience *p, const struct patience_limit
 		p->stopped_ns += ns;
 	else
 		p->stopped_ns = 0;
+	p->called_ns = look.does == 'D' ? p->called_ns + ns : 0;
 	/* (Who has ended is waited for by others.) */
 	if (most->waits_for_calls && (look.does == 'D' || look.does == 'Z' || !look.does))
 		excused = true;

@@ -19,6 +19,7 @@ struct patience {
 	pid_t pid;
 	uint64_t looked, ran;		       /* when; how long it had run when still_ns was 0 */
 	uint64_t stopped_ns, still_ns, all_ns; /* see struct patience_limits */
+	uint64_t called_ns;		       /* so long it has been in one system call */
 };
 
 struct patience_limits {

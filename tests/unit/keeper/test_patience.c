@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Who stands still, and who is slow (tgtd/keeper/patience.h), with time that this test makes. */
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +39,16 @@ static void sleeps(void)
 
 static void circles(void)
 {
+}
+
+/* In the kernel, until its child has gone. */
+static void waits_in_a_call(void)
+{
+	if (!syscall(SYS_clone, CLONE_VFORK | SIGCHLD, NULL, NULL, NULL, NULL)) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pause();
+		_exit(0);
+	}
 }
 
 static void end_child(void)
@@ -162,6 +175,18 @@ START_TEST(a_look_that_comes_late)
 }
 END_TEST
 
+/* A kill would not help: a store, or a file system, hangs. */
+START_TEST(who_is_in_a_system_call)
+{
+	uint64_t after;
+
+	begin_with(waits_in_a_call);
+	ck_assert_int_eq(looks(600 * SEC, false, &after), PATIENCE_WAIT);
+	ck_assert_uint_eq(p.called_ns, 600 * SEC);
+	end_child();
+}
+END_TEST
+
 /* Others wait for who has ended. */
 START_TEST(who_has_ended)
 {
@@ -186,7 +211,7 @@ int main(void)
 		{ who_waits_for_somebody_else },
 		{ who_works },
 		{ a_look_that_comes_late },
-		{ who_has_ended },
+		{ who_is_in_a_system_call },	 { who_has_ended },
 	};
 
 	return unit_run("patience", 30, tests, ARRAY_SIZE(tests));
