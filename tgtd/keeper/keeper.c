@@ -13,6 +13,7 @@
 #include "events/clock.h"
 #include "events/log.h"
 #include "events/task.h"
+#include "tgtd/keeper/beginning.h"
 #include "tgtd/keeper/ended.h"
 #include "tgtd/keeper/fdstore.h"
 #include "tgtd/keeper/holdings.h"
@@ -43,17 +44,6 @@
 #define STOPPING_MAX_US (3600 * NSEC_PER_SEC / 1000)
 #define DEATH_LOOK_MS 100 /* of one that cannot be waited for */
 #define BESIDE_NS (50 * NSEC_PER_MSEC) /* most are gone by then */
-/* From BEGIN to READY nobody is served. One that gives signs (KEPT_PULSE) does so every second: its
- * main loop goes on, whatever store it waits for. Others may wait for one without a word. */
-static const struct patience_limits start_signs = { .stopped_ns = 20 * NSEC_PER_SEC,
-						    .still_ns = 20 * NSEC_PER_SEC,
-						    .all_ns = 120 * NSEC_PER_SEC,
-						    .waits_for_calls = true },
-				    start_silent = { .stopped_ns = 20 * NSEC_PER_SEC,
-						     .still_ns = 120 * NSEC_PER_SEC,
-						     .all_ns = 600 * NSEC_PER_SEC,
-						     .waits_for_calls = true };
-#define CALL_SAID_NS (20 * NSEC_PER_SEC)
 /* Descriptors that nothing is kept in: to start the next worker, or another program. */
 #define OWN_FDS 16u
 #define MANY_FDS 16u /* ... and so many that are not for what comes in any number */
@@ -73,9 +63,6 @@ static struct {
 	bool at_once;	  /* and another one that nobody waits for anything */
 	bool gave_up;	  /* workers die too soon */
 	bool ever;	  /* a worker has served */
-	bool signs;	  /* STARTING: it says how it fares, */
-	struct patience patience; /* which is waited for, */
-	bool said_call; /* and it is in one system call */
 	bool renewed;	  /* this one runs another program than the one before */
 	bool oom;	  /* ENDED: the kernel has killed it, for its memory */
 	bool said_late;
@@ -136,8 +123,8 @@ static int keeper_start_worker(void)
 	k.to_send = 0;
 	k.ends_sent = false;
 	k.planned = k.quiescent = k.oom = k.said_late = false;
-	k.records = k.unreaped = k.told_mourns = k.signs = k.said_call = false;
-	patience_begin(&k.patience, k.worker.pid);
+	k.records = k.unreaped = k.told_mourns = false;
+	beginning_of(k.worker.pid);
 	k.deaths = 0;
 	k.rests = 0;
 	k.since = k.aborted = 0;
@@ -327,18 +314,19 @@ static void hear_ready(const struct kept_msg *m)
 }
 
 /* SIGABRT leaves a core, but does not reach one that is stopped. */
-static void abort_now(const char *why, int sig)
+static void abort_now(const char *when, const char *why, int sig)
 {
-	log_error("keeper: worker %d: %s: it is ended, and another one started", k.worker.pid, why);
+	log_error("keeper: worker %d: %s%s: it is ended, and another one started", k.worker.pid,
+		  when, why);
 	k.aborted = clock_now_ns();
-	snprintf(k.why, sizeof(k.why), "watchdog: %.100s", why);
+	snprintf(k.why, sizeof(k.why), "watchdog: %.20s%.90s", when, why);
 	signal_worker(sig);
 }
 
 static void abort_worker(const char *why)
 {
 	if (!k.aborted && !k.stop && !(k.planned && !planned_serves()) && k.state == SERVING)
-		abort_now(why, SIGABRT);
+		abort_now("", why, SIGABRT);
 }
 
 /* Running a program and preparing it takes a while, in which the worker that is to be replaced
@@ -361,7 +349,7 @@ static void hear(struct kept_mail *mail)
 	const struct kept_msg *m = &mail->msg;
 
 	if (k.state == STARTING)
-		patience_sign(&k.patience);
+		beginning_heard(m->word == KEPT_PULSE);
 	switch (m->word) {
 	case KEPT_PUT:
 		hear_put(mail);
@@ -376,7 +364,6 @@ static void hear(struct kept_mail *mail)
 		break;
 	case KEPT_PULSE:
 		watchdog_heard(m->value);
-		k.signs = true;
 		break;
 	case KEPT_STALLED:
 		abort_worker(m->text);
@@ -770,42 +757,30 @@ static void watch_core(void)
 	signal_worker(SIGKILL);
 }
 
-/* Nobody is served before it is ready, nor would another one be that is to write back, for which a
- * kill may be the loss of that. Without any before nobody waits for it but who has started it. */
+/* Nobody is served before it is ready. One that is to write back is waited for: the end may wait,
+ * and a kill may lose that. So is the very first one, by who has started it. */
 static void watch_start(void)
 {
-	enum patience_says says;
-	char why[80];
+	const char *how;
+	bool stopped;
 
 	if (k.state != STARTING || k.aborted || k.save || !k.ever)
 		return;
-	says = patience_look(&k.patience, k.signs ? &start_signs : &start_silent,
-			     mourned_count() > 0);
-	if (k.patience.called_ns >= CALL_SAID_NS && !k.said_call) {
-		k.said_call = true;
-		log_error("keeper: worker %d waits in the kernel as it begins: a store, or a file "
-			  "system, hangs",
-			  k.worker.pid);
-	}
-	if (!says)
-		return;
-	snprintf(why, sizeof(why), "as it begins, %s", patience_why(says));
-	abort_now(why, says == PATIENCE_STOPPED ? SIGKILL : SIGABRT);
+	how = beginning_stays(mourned_count() > 0, &stopped);
+	if (how)
+		abort_now("as it begins, ", how, stopped ? SIGKILL : SIGABRT);
 }
 
 static void watch_leaving(void)
 {
 	const char *how;
 	bool stopped;
-	char why[80];
 
 	if (k.state != SERVING || !k.planned || k.stop || k.aborted || k.quiescent)
 		return;
 	how = planned_stays(&stopped);
-	if (!how)
-		return;
-	snprintf(why, sizeof(why), "as it is to leave, %s", how);
-	abort_now(why, stopped ? SIGKILL : SIGABRT);
+	if (how)
+		abort_now("as it is to leave, ", how, stopped ? SIGKILL : SIGABRT);
 }
 
 /* A worker that can say nothing at all does not even say that a thread of it stands still. */
