@@ -68,6 +68,23 @@ static bool fill_one(enum blk_op op, uint64_t at, uint64_t len)
 	return !f.req.status;
 }
 
+/* Its memory comes in the background, and its threads change headers for that. Children share them:
+ * from then on nobody else may. */
+static void all_there(struct cache *cache)
+{
+	const struct timespec nap = { .tv_nsec = 10 * NSEC_PER_MSEC };
+	struct cache_info info;
+	struct cache_stat s;
+
+	do {
+		nanosleep(&nap, NULL);
+		cache_get_info(cache, &info);
+		cache_stat_init(&s);
+		cache_stat_add_all(cache, false, &s);
+	} while (info.preparing || (s.free + s.clean + s.dirty) * info.block < info.size ||
+		 info.size < info.target);
+}
+
 static bool fill(struct cache *cache, struct blk *lower, uint64_t size, uint64_t block,
 		 unsigned dirty_in)
 {
@@ -166,6 +183,7 @@ int attach_run(const struct cache_conf *first, struct blk *store, unsigned perce
 	cache_stat_init(&s);
 	if (!cache)
 		return 1;
+	all_there(cache);
 	cache_stat_add_all(cache, false, &s);
 	const uint64_t block = conf.block ? conf.block : KiB(4);
 	if (!fill(cache, store, ALIGN_DOWN(s.blocks * block / 100 * percent, PIECE), block,
