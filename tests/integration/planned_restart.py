@@ -405,6 +405,30 @@ READ, WRITE = 0x28, 0x2a
 io = lambda op, lba, n: struct.pack('>BxIxHx', op, lba, n)
 
 
+def limit_of_files(pid):
+    with open('/proc/%u/limits' % pid) as f:
+        return int(f.read().split('Max open files')[1].split()[0])
+
+
+def priorities(t):
+    """The nice values that a worker was seen with as it went in a planned restart."""
+    pid, values = t.worker(), []
+
+    def watch():
+        try:
+            while True:
+                with open('/proc/%u/stat' % pid) as f:
+                    values.append(int(f.read().rsplit(')', 1)[1].split()[16]))
+        except (OSError, IndexError):
+            return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    t.restart()
+    watcher.join()
+    return values
+
+
 def state(bin, dir, slow_so):
     t = Tgtd(bin, dir, '--seccomp', 'off', preload=slow_so)
     t.configure(2)
@@ -492,6 +516,13 @@ def state(bin, dir, slow_so):
     is_('... it does not name who has ended', not os.path.exists(dir + '/state/worker.pid'))
     shutil.rmtree(dir + '/state/worker.pid.new')
     is_('... and the next one writes it again', t.restart()[0] == 0 and os.path.exists('/proc/%u' % t.worker()))
+
+    # What nobody waits for, and what the next worker would wait for
+    with open('/proc/%u/status' % t.worker()) as f:
+        places = int(f.read().split('FDSize:')[1].split()[0])
+    is_('the kernel has room for what a worker is going to open', places >= min(limit_of_files(t.worker()), 1 << 14),
+        places)
+    is_('a worker that has testified ends when nobody else wants the processor', any(19 in priorities(t) for _ in range(5)))
 
     # Two connections of one session
     d = Session('MaxConnections=2')

@@ -57,7 +57,8 @@ bool planned_take(struct worker *w) must_check;
  * child has ended. */
 void planned_bury(struct worker *w);
 void planned_reap(void);
-/* The next one serves. What the steps took, in words: NULL, there was no planned restart. */
+/* The next one serves: the one before it need not leave it the processors any more. What the steps
+ * took, in words: NULL, there was no planned restart. */
 const char *planned_over(void);
 /* The next one, if there is one, is killed. */
 void planned_end(void);
