@@ -85,7 +85,8 @@ static bool settle_maps(const struct partition *p, struct block *b)
 			valid[w] &= (1ull << sectors) - 1;
 		dirty[w] = (dirty[w] | in_io[w]) & valid[w];
 		arena_order();
-		in_io[w] = 0;
+		if (in_io[w]) /* (seldom: then its memory is not written to) */
+			in_io[w] = 0;
 		any |= valid[w] != 0;
 	}
 	return any;
@@ -259,10 +260,15 @@ static void leave_free(struct partition *p)
 static inline void bucket_ahead(const struct partition *p, uint32_t k)
 {
 	const struct block *b;
+	uint32_t i;
 
 	if (k >= p->nblocks)
 		return;
-	b = &p->hdr[part_nth(p, k)];
+	i = part_nth(p, k);
+	b = &p->hdr[i];
+	/* (Beyond the end of a page the processor does not look by itself.) */
+	__builtin_prefetch(b + 2 * AHEAD, 1);
+	__builtin_prefetch(p->io_maps + (size_t)(i + 2 * AHEAD) * p->map_stride);
 	if (b->block != BLOCK_NO_NUMBER)
 		__builtin_prefetch(index_bucket_at(p, policy_hash(b->device, b->block)), 1);
 }
@@ -303,58 +309,107 @@ static void let_others(struct partition *p, uint32_t k)
 	leaf_lock(&p->lock);
 }
 
-void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
+/* Groups of LEAF_VISITS headers of which the second pass has something to do: a bit each. Without
+ * memory for that all have. */
+static inline void keep_group(uint64_t *kept, uint32_t k)
+{
+	if (kept)
+		kept[k / LEAF_VISITS / 64] |= 1ull << (k / LEAF_VISITS % 64);
+}
+
+static inline bool group_is_kept(const uint64_t *kept, uint32_t k)
+{
+	return !kept || kept[k / LEAF_VISITS / 64] >> (k / LEAF_VISITS % 64) & 1;
+}
+
+/* Its header was nobody's as the process ended, and is not written to more than it has to be. */
+static void take_free(struct partition *p, struct block *b)
+{
+	part_found_free(p, b);
+	for (uint32_t w = 0; w < p->map_words; w++)
+		if (unlikely(page_in_io(p, b)[w]))
+			page_in_io(p, b)[w] = 0;
+}
+
+/* What has a key goes into the index, where it meets others of that key. What has none is free. */
+static void find_all(struct partition *p, const struct attach_devs *t, struct attach_count *n,
+		     uint64_t *kept)
 {
 	const uint16_t arena = p->node->arena->id;
-	const struct cache *c = p->node->cache;
 
-	leaf_lock(&p->lock);
-	redo_in_place(p, t, n);
 	for (uint32_t k = 0; k < p->nblocks; k++) {
-		struct block *b = &p->hdr[part_nth(p, k)];
+		const uint32_t i = part_nth(p, k);
+		struct block *b = &p->hdr[i];
 
 		let_others(p, k);
 		leaf_visit(&p->lock, 1);
 		bucket_ahead(p, k + AHEAD);
-		b->index = part_nth(p, k);
+		b->index = i;
 		b->arena = arena;
-		block_priv(p, b)->account = ACCT_NONE;
-		block_priv(p, b)->dirty_prev = block_priv(p, b)->dirty_next = BLOCK_NONE;
 		find_place(p, b, t, n);
+		if (b->block == BLOCK_NO_NUMBER &&
+		    !atomic_load_explicit(&b->refs, memory_order_relaxed)) {
+			take_free(p, b);
+			continue;
+		}
+		b->state = BLOCK_CONDEMNED; /* until the second pass says */
+		keep_group(kept, k);
 	}
-	let_others(p, 0);
-	for (uint32_t k = p->nblocks; k-- > 0;) {
-		struct block *b = &p->hdr[part_nth(p, k)];
-		struct cache_dev *dev = NULL;
+}
 
-		let_others(p, k + 1);
-		leaf_visit(&p->lock, 1);
-		if (b->block != BLOCK_NO_NUMBER) {
-			dev = attach_dev_of(t, b->device);
-			written_before(p, b, dev, n);
-			if (c->scarce || c->distrust)
-				leave_clean(p, b, dev, n);
-		}
-		const uint32_t refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
+/* Block @b is not free, or was not before another one of its key was found. */
+static void settle_one(struct partition *p, struct block *b, const struct attach_devs *t,
+		       struct attach_count *n)
+{
+	const struct cache *c = p->node->cache;
+	struct cache_dev *dev = NULL;
+	uint32_t refs;
 
-		if (refs > (b->block != BLOCK_NO_NUMBER))
-			hold(b, n);
-		if (refs && b->block == BLOCK_NO_NUMBER) {
-			hold_nobodys(p, b);
-			continue;
-		}
-		if (refs) {
-			take_block(p, b, dev, n);
-			epoch_raise(&dev->found_end, b->block + 1);
-			continue;
-		}
-		b->state = BLOCK_CONDEMNED; /* so that part_put_free() is the one way in */
-		p->count[BLOCK_CONDEMNED]++;
+	if (b->block != BLOCK_NO_NUMBER) {
+		dev = attach_dev_of(t, b->device);
+		written_before(p, b, dev, n);
+		if (c->scarce || c->distrust)
+			leave_clean(p, b, dev, n);
+	}
+	refs = atomic_load_explicit(&b->refs, memory_order_relaxed);
+	if (refs > (b->block != BLOCK_NO_NUMBER))
+		hold(b, n);
+	if (refs && b->block == BLOCK_NO_NUMBER) {
+		hold_nobodys(p, b);
+	} else if (refs) {
+		take_block(p, b, dev, n);
+		epoch_raise(&dev->found_end, b->block + 1);
+	} else {
+		p->count[BLOCK_CONDEMNED]++; /* so that part_put_free() is the one way in */
 		part_put_free(p, b);
 		for (uint32_t w = 0; w < p->map_words; w++)
 			page_in_io(p, b)[w] = 0;
 	}
+}
+
+void attach_part(struct partition *p, const struct attach_devs *t, struct attach_count *n)
+{
+	uint64_t *kept = calloc(p->nblocks / LEAF_VISITS / 64 + 1, sizeof(*kept));
+
+	leaf_lock(&p->lock);
+	redo_in_place(p, t, n);
+	find_all(p, t, n, kept);
+	let_others(p, 0);
+	for (uint32_t k = p->nblocks; k-- > 0;) {
+		struct block *b;
+
+		if (!group_is_kept(kept, k)) {
+			k = ALIGN_DOWN(k, LEAF_VISITS);
+			continue;
+		}
+		b = &p->hdr[part_nth(p, k)];
+		let_others(p, k + 1);
+		leaf_visit(&p->lock, 1);
+		if (b->state != BLOCK_FREE)
+			settle_one(p, b, t, n);
+	}
 	leaf_unlock(&p->lock);
-	if (c->scarce) /* (nobody else uses it yet) */
+	free(kept);
+	if (p->node->cache->scarce) /* (nobody else uses it yet) */
 		leave_free(p);
 }

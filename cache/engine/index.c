@@ -106,6 +106,16 @@ void part_free_first(struct partition *p, uint32_t n)
 	}
 }
 
+void part_found_first(struct partition *p)
+{
+	for (uint32_t k = 0; k < p->nblocks; k++) {
+		struct block_priv *bp = &p->priv[part_nth(p, k)];
+
+		bp->account = ACCT_NONE;
+		bp->dirty_prev = bp->dirty_next = BLOCK_NONE;
+	}
+}
+
 void part_fini(struct partition *p)
 {
 	policy_fini(&p->policy);
@@ -410,6 +420,22 @@ void part_put_free(struct partition *p, struct block *b)
 	else
 		p->free_tail = b->index;
 	p->free_head = b->index;
+}
+
+void part_found_free(struct partition *p, struct block *b)
+{
+	ASSERT(leaf_held(&p->lock) && !p->nleaving && part_run_end(p, b->index));
+	p->count[BLOCK_FREE]++;
+	b->state = BLOCK_FREE;
+	uncommit_key(b);
+	b->device = 0;
+	b->owner_word[4] = p->free_tail;
+	b->owner_word[5] = BLOCK_NONE;
+	if (p->free_tail != BLOCK_NONE)
+		p->hdr[p->free_tail].owner_word[5] = b->index;
+	else
+		p->free_head = b->index;
+	p->free_tail = b->index;
 }
 
 void part_drop(struct partition *p, struct block *b)

@@ -417,6 +417,9 @@ void part_free_all(struct partition *p);
 /* The same of the first @n of its first run, which has them all. The others are not there yet: they
  * are to come, from the lowest on, by resize_step_there(). */
 void part_free_first(struct partition *p, uint32_t n);
+/* Or an earlier process has left them, and may use them still: this is what a block has in private
+ * memory, before its header is looked at. */
+void part_found_first(struct partition *p);
 /* So many blocks it may count on. Lock held; without it a guess. */
 static inline uint32_t part_stays(const struct partition *p)
 {
@@ -456,6 +459,8 @@ uint32_t part_run_hint(struct partition *p, uint32_t hint, uint32_t n);
 void part_retire(struct partition *p, struct block *b);
 /* A block without references goes back to the free list. */
 void part_put_free(struct partition *p, struct block *b);
+/* The same of one that an earlier process has left, whatever its state says: it is taken last. */
+void part_found_free(struct partition *p, struct block *b);
 /* The caller's reference to a block that no index points to goes: it is free, or CONDEMNED
  * while somebody else has one. */
 void part_drop(struct partition *p, struct block *b);

@@ -158,7 +158,9 @@ static int own_partition(struct cache *c, struct cache_node *n, uint32_t i,
 	p->topo_node = n->topo_node;
 	p->redo = (void *)(n->arena->tail + says->redo_off + (size_t)i * says->redo_size);
 	c->part[id] = p;
-	if (!found)
+	if (found)
+		part_found_first(p);
+	else
 		part_free_first(p, arena_there(n->arena, i));
 	return 0;
 }

@@ -127,6 +127,52 @@ static void check(struct bt *u, const struct memdisk *d)
 	ck_assert_int_eq(memcmp(d->data, model, DISK), 0);
 }
 
+/* Each block is free, or in the index, with nothing of before. */
+static void check_headers(struct cache *c)
+{
+	for (uint32_t i = 0; i < c->nparts; i++) {
+		const struct partition *p = c->part[i];
+		uint32_t prev = BLOCK_NONE, nfree = 0, used = 0;
+
+		for (uint32_t at = p->free_head; at != BLOCK_NONE; at = p->hdr[at].owner_word[5]) {
+			const struct block *b = &p->hdr[at];
+
+			ck_assert(part_run_end(p, at));
+			ck_assert_uint_eq(b->state, BLOCK_FREE);
+			ck_assert_uint_eq(b->owner_word[4], prev);
+			ck_assert_uint_eq(b->device, 0);
+			ck_assert(prev == BLOCK_NONE || p->hdr[prev].block == BLOCK_NO_NUMBER);
+			prev = at;
+			nfree++;
+		}
+		ck_assert_uint_eq(p->free_tail, prev);
+		ck_assert_uint_eq(p->count[BLOCK_FREE], nfree);
+		for (uint32_t k = 0; k < p->nblocks; k++) {
+			struct block *b = &p->hdr[part_nth(p, k)];
+			const struct block_priv *bp = block_priv(p, b);
+			const bool dirty = b->state == BLOCK_DIRTY;
+
+			ck_assert_uint_eq(b->index, part_nth(p, k));
+			ck_assert_uint_eq(b->arena, p->node->arena->id);
+			for (uint32_t w = 0; w < p->map_words; w++)
+				ck_assert_uint_eq(page_in_io(p, b)[w], 0);
+			ck_assert_uint_eq(atomic_load(&b->refs), b->state != BLOCK_FREE);
+			if (!dirty) {
+				ck_assert_uint_eq(bp->account, ACCT_NONE);
+				ck_assert_uint_eq(bp->dirty_prev, BLOCK_NONE);
+				ck_assert_uint_eq(bp->dirty_next, BLOCK_NONE);
+			}
+			if (b->state == BLOCK_FREE)
+				continue;
+			ck_assert(dirty || b->state == BLOCK_CLEAN);
+			ck_assert_ptr_eq(index_find(p, b->device, b->block), b);
+			used++;
+		}
+		ck_assert_uint_eq(used + nfree, p->nblocks);
+		ck_assert_uint_eq(p->count[BLOCK_CLEAN] + p->count[BLOCK_DIRTY], used);
+	}
+}
+
 /* As if the process had been killed just now: and the next one, too, before it has done a thing. */
 static void kill_and_find(unsigned nodes)
 {
@@ -141,6 +187,7 @@ static void kill_and_find(unsigned nodes)
 	ck_assert_msg(c != NULL, "%s", found.why);
 	ck_assert(found.taken);
 	ck_assert_uint_eq(found.damaged, 0);
+	check_headers(c);
 	second = copy_arenas(c, nodes);
 	close_all(c, NULL);
 	c = early.cache ? prepared_begins(&second, nodes, &found) :
@@ -148,6 +195,7 @@ static void kill_and_find(unsigned nodes)
 	ck_assert_msg(c != NULL, "%s", found.why);
 	ck_assert_uint_eq(found.damaged, 0);
 	ck_assert_uint_eq(found.redone, 0);
+	check_headers(c);
 	cache_stat_init(&s);
 	cache_stat_add_all(c, true, &s);
 	ck_assert_uint_eq(s.clean + s.dirty, found.blocks);
