@@ -280,6 +280,18 @@ START_TEST(doubts)
 }
 END_TEST
 
+static struct {
+	struct loop_msg msg;
+	struct iscsi_conn *conn;
+	struct flight_going *g;
+} going;
+
+static void goes_on(struct loop_msg *msg)
+{
+	(void)msg;
+	iscsi_flight_goes_on(going.conn, going.g);
+}
+
 /* A write that had been carried out, three R2Ts of which the initiator has. */
 START_TEST(answered_again)
 {
@@ -293,12 +305,14 @@ START_TEST(answered_again)
 	g->cmd[0].state = FLIGHT_DONE;
 	g->cmd[0].data_sn = 3;
 	g->ncmds = 1;
-	iscsi_flight_goes_on(list_first(&list_first(&iscsi_core.sessions, struct iscsi_session,
-						    link)->conns,
-					struct iscsi_conn, sess_link),
-			     g);
-	iscsi_flight_going_free(g);
+	going.g = g;
+	going.conn = list_first(
+		&list_first(&iscsi_core.sessions, struct iscsi_session, link)->conns,
+		struct iscsi_conn, sess_link);
+	going.msg.handle = goes_on;
+	loop_post(going.conn->loop, &going.msg);
 	wire_expect(&w, &p, ISCSI_SCSI_RSP);
+	iscsi_flight_going_free(g);
 	ck_assert_uint_eq(p.bhs[BHS_STATUS], SAM_GOOD);
 	ck_assert_mem_eq(p.bhs + BHS_ITT, bhs + BHS_ITT, 4);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), 3); /* ExpDataSN */
