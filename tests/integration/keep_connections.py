@@ -94,10 +94,8 @@ class Again(Work):
         self.s.keys = keys
 
 
-def owed(bin, dir, n):
-    t = Tgtd(bin, dir, ALL)
-    t.configure()
-    loads = [Owed(i, session(keys).ready(), 11, again=True) for i, keys in enumerate(OWED)]
+def killed_under(t, loads, n):
+    """@n times, amid what they have under way."""
     for l in loads:
         l.s.noticed.clear()
         l.start()
@@ -108,6 +106,13 @@ def owed(bin, dir, n):
         serves &= k.kill()
     is_('killed %s times: another one serves' % n, serves, t.log()[-3000:])
     finish(loads)
+
+
+def owed(bin, dir, n):
+    t = Tgtd(bin, dir, ALL)
+    t.configure()
+    loads = [Owed(i, session(keys).ready(), 11, again=True) for i, keys in enumerate(OWED)]
+    killed_under(t, loads, n)
     for l in loads:
         is_('%s: each write that is owed data is answered once, and nothing acknowledged is lost (%u commands, %u logins)' %
             (', '.join(l.s.keys), l.done, l.logins), not l.errors, l.errors)
@@ -126,16 +131,7 @@ def load(bin, dir, n):
     t = Tgtd(bin, dir, ALL)
     t.configure()
     loads = [Again(i, session(keys).ready(), 7, depth=16, again=True) for i, keys in enumerate(KINDS)]
-    for l in loads:
-        l.s.noticed.clear()
-        l.start()
-    k, serves = Kills(t), True
-    for _ in range(int(n)):
-        done = sum(l.done for l in loads)
-        wait(lambda: sum(l.done for l in loads) > done + 50)
-        serves &= k.kill()
-    is_('killed %s times: another one serves' % n, serves, t.log()[-3000:])
-    finish(loads)
+    killed_under(t, loads, n)
     for l in loads:
         kind = ', '.join(l.s.keys) or 'ordinary'
         is_('%s: each command is answered once, and nothing acknowledged is lost (%u commands, %u logins)' %

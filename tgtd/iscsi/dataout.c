@@ -446,7 +446,6 @@ void iscsi_dataout_again(struct iscsi_task *t, const struct flight_cmd *before)
 	}
 	for (unsigned slot = 0; slot < ISCSI_R2T_MAX && r2t_slots(t); slot++) {
 		struct iscsi_r2t *r = &o->r2t[slot];
-		struct iscsi_session *s = t->conn->sess;
 
 		if (!before->seq[slot])
 			continue;
@@ -456,8 +455,6 @@ void iscsi_dataout_again(struct iscsi_task *t, const struct flight_cmd *before)
 		owed_since(t->conn, &r->since_ns);
 		o->r2t_busy++;
 		o->stale = true;
-		if (sn_le(s->next_ttt, r->ttt >> 3))
-			s->next_ttt = (r->ttt >> 3) + 1;
 	}
 }
 

@@ -86,7 +86,7 @@ struct flight_cmd {
 	uint32_t off, data_sn, burst;
 	uint32_t data; /* FLIGHT_WRITE: number of the receive buffer with its data */
 	uint32_t owed; /* 1: more data was to come than came with the command, and ->seq counts */
-	uint64_t seq[FLIGHT_SEQS]; /* flight_seq_*() */
+	uint64_t seq[FLIGHT_SEQS]; /* FLIGHT_SEQ_* */
 };
 
 /*

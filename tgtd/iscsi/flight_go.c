@@ -17,9 +17,22 @@ static void answer_again(struct iscsi_conn *conn, const struct flight_cmd *c)
 	iscsi_ctl_send(ctl, PDU_F_STAT_SN, 0);
 }
 
+/* No R2T from now on has the tag of one that is outstanding. */
+static void tags_go_on(struct iscsi_session *s, const struct flight_going *g)
+{
+	for (uint32_t i = 0; i < g->ncmds; i++)
+		for (unsigned k = 0; k < FLIGHT_UNSOLICITED; k++) {
+			const uint32_t n = (g->cmd[i].seq[k] & FLIGHT_SEQ_TAG) >> 3;
+
+			if (g->cmd[i].seq[k] && sn_le(s->next_ttt, n))
+				s->next_ttt = n + 1;
+		}
+}
+
 void iscsi_flight_goes_on(struct iscsi_conn *conn, struct flight_going *g)
 {
 	ASSERT_ON_LOOP(conn->loop);
+	tags_go_on(conn->sess, g);
 	for (uint32_t i = 0; i < g->ncmds && !conn->failed; i++) {
 		const struct flight_cmd *c = &g->cmd[i];
 

@@ -89,8 +89,7 @@ static inline bool tcp_tx_idle(const struct tcp_conn *tc)
 static inline void tcp_quiet(struct tcp_conn *tc)
 {
 	if (likely(tc->conn.quiet) && !tc->buf && !tc->stash_len && tc->rx_state == RX_HEADER &&
-	    likely(!tc->skip) &&
-	    tcp_tx_idle(tc))
+	    likely(!tc->skip) && tcp_tx_idle(tc))
 		iscsi_quiet_point(&tc->conn, tc->rx_progress, tc->tx_progress);
 }
 

@@ -289,7 +289,18 @@ static struct {
 static void goes_on(struct loop_msg *msg)
 {
 	(void)msg;
+	going.conn->sess->exp_cmd_sn = w.cmd_sn; /* iscsi_flight_patch() */
 	iscsi_flight_goes_on(going.conn, going.g);
+}
+
+static void go_on(struct flight_going *g)
+{
+	going.g = g;
+	going.conn = list_first(
+		&list_first(&iscsi_core.sessions, struct iscsi_session, link)->conns,
+		struct iscsi_conn, sess_link);
+	going.msg.handle = goes_on;
+	loop_post(going.conn->loop, &going.msg);
 }
 
 /* A write that had been carried out, three R2Ts of which the initiator has. */
@@ -305,17 +316,34 @@ START_TEST(answered_again)
 	g->cmd[0].state = FLIGHT_DONE;
 	g->cmd[0].data_sn = 3;
 	g->ncmds = 1;
-	going.g = g;
-	going.conn = list_first(
-		&list_first(&iscsi_core.sessions, struct iscsi_session, link)->conns,
-		struct iscsi_conn, sess_link);
-	going.msg.handle = goes_on;
-	loop_post(going.conn->loop, &going.msg);
+	go_on(g);
 	wire_expect(&w, &p, ISCSI_SCSI_RSP);
 	iscsi_flight_going_free(g);
 	ck_assert_uint_eq(p.bhs[BHS_STATUS], SAM_GOOD);
 	ck_assert_mem_eq(p.bhs + BHS_ITT, bhs + BHS_ITT, 4);
 	ck_assert_uint_eq(get_be32(p.bhs + BHS_DATA_SN), 3); /* ExpDataSN */
+	flight_down();
+}
+END_TEST
+
+/* An R2T has a tag that no other one has, which a later command may owe data for. */
+START_TEST(other_tags)
+{
+	struct flight_going *g = calloc(1, sizeof(*g));
+	struct wire_pdu p;
+
+	flight_up(NULL);
+	g->ncmds = 2;
+	for (unsigned i = 0; i < 2; i++) {
+		wire_rw10(&w, g->cmd[i].bhs, true, i * 64, 64);
+		g->cmd[i].state = FLIGHT_OWED;
+		g->cmd[i].owed = 1;
+	}
+	g->cmd[1].seq[1] = FLIGHT_SEQ_ASKED | FLIGHT_SEQ_SENT | 50 << 3 | 1;
+	go_on(g);
+	wire_expect(&w, &p, ISCSI_R2T);
+	iscsi_flight_going_free(g);
+	ck_assert_uint_gt(get_be32(p.bhs + BHS_TTT) >> 3, 50);
 	flight_down();
 }
 END_TEST
@@ -629,5 +657,5 @@ END_TEST
 
 UNIT_TABLE("iscsi-flight", 60, { each_kind, 3 }, { half_of_a_write, 3 }, { other_counts },
 	   { owed_data, 3 }, { owed_unsolicited }, { owed_in_parts }, { doubts },
-	   { answered_again }, { whose }, { owed }, { answered }, { taken }, { sequences },
-	   { refused })
+	   { answered_again }, { other_tags }, { whose }, { owed }, { answered }, { taken },
+	   { sequences }, { refused })
