@@ -68,6 +68,11 @@ expect load_discards 0 "${load[@]}" --bs 256k --discard --count 200
 expect load_beside_idle_sessions 0 "${load[@]}" --idle 40 --count 500 "${json[@]}"
 expect load_open_loop 0 "${load[@]}" --rate 500 --time 1 --warmup 0.1 --depth 64 "${json[@]}"
 holds load_keeps_its_rate "350 < r['iops'] < 650"
+# It sleeps between arrivals: spinning, it took a processor of two from the target that it measures.
+before=$(awk '{print $16 + $17}' "/proc/$$/stat")
+expect load_open_loop_may_sleep 0 "${load[@]}" --rate 500 --time 2 --warmup 0.1 --depth 64 "${json[@]}"
+ticks=$(($(awk '{print $16 + $17}' "/proc/$$/stat") - before))
+holds load_sleeps_between_arrivals "$ticks * 1.0 / $(getconf CLK_TCK) < 1"
 holds load_has_rates_over_time "30 < len(r['rates']['iops']) <= 40 and 0.5 < sum(r['rates']['iops']) / \
 	len(r['rates']['iops']) / r['iops'] < 2"
 holds load_has_a_distribution "[p for p, _ in r['distribution_us']][-1] == 99.99 and \

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "tools/bench/tgt-load/stamp.h"
@@ -33,6 +34,8 @@ enum {
 #define LATE_NS 1000000000ull
 #define DRAIN_NS 10000000000ull
 #define SILENCE_NS 60000000000ull
+/* How long a worker that may sleep (--wait block) sleeps at most. Less than a second. */
+#define WAIT_NS 10000000ull
 
 /* A connection's sequential stream. */
 struct seq {
@@ -437,14 +440,15 @@ static void clock_tick(struct worker *w)
 	}
 }
 
-/* How long the next wait may last: 0 to spin, ms otherwise. */
-static int patience(const struct worker *w)
+/* How long the next wait may last, ns: 0 to spin. */
+static uint64_t patience(const struct worker *w)
 {
 	if (!w->run->opts->block)
 		return 0;
-	if (open_loop(w) && issuing(w))
-		return 0; /* arrivals need better than ms */
-	return 10;
+	/* The next arrival ends a wait. One that is due already has no slot: an answer frees it. */
+	if (open_loop(w) && issuing(w) && w->due > w->now && w->due - w->now < WAIT_NS)
+		return w->due - w->now;
+	return WAIT_NS;
 }
 
 /* What is under way takes so long that nobody waits for it. */
@@ -502,7 +506,10 @@ static bool finished(struct worker *w)
 static void loop_events(struct worker *w)
 {
 	struct epoll_event e[EVENTS];
-	int n = epoll_wait(w->epfd, e, EVENTS, patience(w));
+	uint64_t ns = patience(w);
+	struct timespec wait = {.tv_nsec = (long)ns};
+	int n = ns == 0 ? epoll_wait(w->epfd, e, EVENTS, 0)
+			: epoll_pwait2(w->epfd, e, EVENTS, &wait, NULL);
 
 	if (n > 0)
 		clock_tick(w);
@@ -532,6 +539,7 @@ void *work_thread(void *arg)
 			fprintf(stderr, "tgt-load: cannot pin to CPU %d: %s\n", w->cpu,
 				strerror(errno));
 	}
+	prctl(PR_SET_TIMERSLACK, 1); /* arrivals need better than the usual 50 us */
 	clock_tick(w);
 	w->due = w->heard = w->now;
 	for (unsigned i = 0; i < w->nconn; i++)
