@@ -7,6 +7,7 @@
     keep_connections.py cut TGTD_BIN DIR          what exactly is under way: answers that nobody takes, halves, commands in a row
     keep_connections.py speed TGTD_BIN DIR KILLS [SIZE]  ... by tgt-load, which looks at what it reads, and loses no connection
     keep_connections.py ended TGTD_BIN DIR        who has ended another's write, and was told so, relies on that
+    keep_connections.py told TGTD_BIN DIR         a unit attention that has not gone out yet is told, or its session ends
     keep_connections.py late TGTD_BIN DIR LATE_SO ... when the main thread gets no processor while it tells loops
     keep_connections.py hostile TGTD_BIN DIR      who violates the protocol meanwhile ends alone
 
@@ -376,6 +377,33 @@ def ended(bin, dir):
     is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
 
 
+def told(bin, dir):
+    """Its answer waits behind data that nobody takes, and the attention itself pends no more."""
+    t = Tgtd(bin, dir, ALL)
+    t.configure(2)
+    k, s = Kills(t), deaf('MaxRecvDataSegmentLength=4096')
+    data = 0
+    for _ in range(48):
+        s.out(s.read(0, 512))
+    time.sleep(1)
+    s.out(s.command(b'', 0x80, lun=2))  # it has sent nothing to that unit yet: POWER ON
+    itt = s.itt - 1
+    time.sleep(1)
+    while data < 3 << 20:  # some batches are over then, and a record was made anew
+        head, more = s.recv()
+        data += len(more)
+        assert head[0] == 0x25, hex(head[0])
+    time.sleep(1)
+    is_('killed, and another one serves', k.kill(), t.log()[-2000:])
+    try:
+        while head[16:20] != struct.pack('>I', itt):
+            head, more = s.recv()
+        is_('a unit attention that was on its way is told', head[3] == 2 and more[4] & 15 == 6, head[3], more.hex())
+    except (Gone, OSError):
+        is_('a unit attention that was on its way is told, or the session ends', True)
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
 def late(bin, dir, late_so):
     """One loop knows that all go on, others not yet: who clears the task set there finds what is under way here."""
     os.environ['LATE_LOOP'] = waits = dir + '/waits'
@@ -562,5 +590,6 @@ def quietly(way, s):
 
 
 if __name__ == '__main__':
-    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'late': late, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
+    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'told': told,
+     'late': late, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
     sys.exit(is_.failures > 0)

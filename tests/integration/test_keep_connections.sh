@@ -21,6 +21,7 @@ run owed "${TGT_KEEP_KILLS:-10}"
 run speed "${TGT_KEEP_SPEED:-8}"
 run speed "$((${TGT_KEEP_SPEED:-8} / 2 + 1))" 256k
 run ended
+run told
 case $bin in
 *san/bin) echo "ok a late main thread # SKIP sanitizers want to be the first library" ;;
 *)

@@ -155,12 +155,15 @@ static inline void iscsi_flight_received(struct iscsi_conn *conn, struct iscsi_t
 }
 
 /* A write is over. One that went well will be answered, whatever comes. No other may be carried out
- * again: who has aborted it goes by that, and so does who resets the unit behind its end. */
+ * again: who has aborted it goes by that, and so does who resets the unit behind its end. Nor may a
+ * read that has a unit attention: that pends no more, so it would go well, and nobody be told. */
 static inline void iscsi_flight_completes(const struct iscsi_task *t)
 {
 	const struct scsi_cmd *c = &t->cmd;
 
-	if (likely(c->dir_out) && likely(t->flight) && likely(t->flight != FLIGHT_OTHER))
+	if (likely(t->flight) && likely(t->flight != FLIGHT_OTHER) &&
+	    (likely(c->dir_out) || unlikely(c->status == SAM_CHECK_CONDITION &&
+					    scsi_sense_key(c) == SENSE_UNIT_ATTENTION)))
 		t->conn->flight->slot->cmd[t->flight - 1].state =
 			likely(c->status == SAM_GOOD) && !c->aborted && !t->fenced && !t->silent &&
 					c->out_total == c->edtl_out ?

@@ -202,7 +202,8 @@ static const char *command_wrong(const struct judging *j, const struct flight_cm
 	const bool write = bhs[BHS_FLAGS] & BHS_CMD_WRITE;
 
 	if (c->state == FLIGHT_APPLYING)
-		return "a write may have been carried out, or not";
+		return write ? "a write may have been carried out, or not" :
+			       "it was to be told of a unit attention";
 	if (write ? c->state != FLIGHT_DONE && c->state != FLIGHT_WRITE && c->state != FLIGHT_OWED :
 		    c->state != FLIGHT_READ)
 		return "a command is damaged";

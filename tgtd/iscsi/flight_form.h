@@ -71,7 +71,8 @@ enum flight_state {
 	FLIGHT_FREE,
 	FLIGHT_READ,	 /* may be carried out again */
 	FLIGHT_WRITE,	 /* it waits, with all of its data in ->data: nothing has been done */
-	FLIGHT_APPLYING, /* a write that may have been carried out, or was ended */
+	FLIGHT_APPLYING, /* a write that may have been carried out, or was ended; or a read
+			  * that tells of a unit attention */
 	FLIGHT_DONE,	 /* one that has been, with status GOOD and nothing more to say */
 	FLIGHT_OWED,	 /* one that is owed data: up to ->off it has been, and nothing else */
 	FLIGHT_STATES
