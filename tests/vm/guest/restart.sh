@@ -10,8 +10,8 @@
 # TGT_KEEP: which connections go on after a kill (tgtd --keep-connections).
 # ISER=0: over TCP alone. (A session over iSER takes most of a minute to log in again where all is
 # emulated, so 50 of each are a matter of hours with it.)
-# TGT_SESSIONS_KEPT=1: a planned restart that sessions over TCP notice is a failure. So is a kill that
-#             they notice where TGT_KEEP=all.
+# TGT_SESSIONS_KEPT=1: a planned restart that sessions over TCP notice is a failure. So is a kill
+#             that they notice where TGT_KEEP=all.
 
 P=$RDMA_IP:3260
 N=iqn.2026-11.net.tgtd
