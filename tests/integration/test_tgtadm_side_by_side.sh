@@ -31,16 +31,24 @@ ours() {
 	record "$@" | stable >>"$dir/$kind.other"
 }
 
-# An initiator that stays and does nothing but be there: stopped after it has logged in.
+# An initiator that stays and does nothing but be there. (iscsi-perf gives up when it was not
+# scheduled for a second.)
 login() {
-	iscsi-perf -i iqn.2026-11.org.example:initiator "iscsi://127.0.0.1:$port/$2/1" >/dev/null 2>&1 &
+	PYTHONPATH=tests/support exec_peer "$2" &
 	initiator=$!
 	for _ in $(seq 200); do
 		adm -m conn -o show -t "$1"
 		[ -n "$out" ] && break
 		sleep 0.05
 	done
-	kill -STOP $initiator
+}
+exec_peer() {
+	exec python3 -B -c 'import signal, sys
+from iscsi_peer import Peer
+peer = Peer(address=("127.0.0.1", int(sys.argv[1])))
+Peer.target = sys.argv[2]
+peer.login(name="iqn.2026-11.org.example:initiator")
+signal.pause()' "$port" "$1"
 }
 logout() {
 	kill -9 "$initiator"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -34,16 +35,29 @@ static void nap_ms(unsigned ms)
 	nanosleep(&ts, NULL);
 }
 
+/* Of those that the kernel gives to nobody. One that it had chosen may be the own end of another
+ * test's connection by the time the daemon listens. */
 static int free_port(void)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(a);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+	unsigned first = 10000, end, random;
+	bool bound = false;
 
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&a, &len), 0);
-	close(fd);
+	ck_assert_ptr_nonnull(f);
+	ck_assert_int_eq(fscanf(f, "%u", &end), 1);
+	fclose(f);
+	if (end < 12000)
+		end = 12000;
+	while (!bound) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+		ck_assert_int_ge(fd, 0);
+		ck_assert_int_eq(getrandom(&random, sizeof(random), 0), sizeof(random));
+		a.sin_port = htons((uint16_t)(first + random % (end - first)));
+		bound = bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+		close(fd);
+	}
 	return ntohs(a.sin_port);
 }
 
@@ -109,6 +123,16 @@ static void await_end(pid_t pid)
 	}
 }
 
+static void print_log(struct tgt *t)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "tail -n 60 %s/tgtd.log", t->dir);
+	fflush(stdout);
+	if (system(command))
+		printf("(no daemon log)\n");
+}
+
 static void launch(struct tgt *t, const char *args)
 {
 	const char *env = getenv("TGT_TEST_CACHE"), *cache = env ? env : "size=32m";
@@ -137,10 +161,13 @@ static void launch(struct tgt *t, const char *args)
 			t->worker = worker_of(t->pid);
 			return;
 		}
-		if (waitpid(t->pid, &status, WNOHANG) == t->pid)
+		if (waitpid(t->pid, &status, WNOHANG) == t->pid) {
+			print_log(t);
 			ck_abort_msg("tgtd ended with status %d; see %s", status, log);
+		}
 		nap_ms(20);
 	}
+	print_log(t);
 	ck_abort_msg("tgtd does not serve after 30 s; see %s", log);
 }
 
@@ -161,16 +188,6 @@ void tgt_restart(struct tgt *t, const char *args)
 	snprintf(prefix, sizeof(prefix), "%s/socket", t->dir);
 	setenv("TGT_IPC_SOCKET", prefix, 1);
 	launch(t, args);
-}
-
-static void print_log(struct tgt *t)
-{
-	char command[256];
-
-	snprintf(command, sizeof(command), "tail -n 60 %s/tgtd.log", t->dir);
-	fflush(stdout);
-	if (system(command))
-		printf("(no daemon log)\n");
 }
 
 void tgt_stop(struct tgt *t, bool clean)
