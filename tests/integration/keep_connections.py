@@ -8,6 +8,7 @@
     keep_connections.py speed TGTD_BIN DIR KILLS [SIZE]  ... by tgt-load, which looks at what it reads, and loses no connection
     keep_connections.py ended TGTD_BIN DIR        who has ended another's write, and was told so, relies on that
     keep_connections.py told TGTD_BIN DIR         a unit attention that has not gone out yet is told, or its session ends
+    keep_connections.py skipped TGTD_BIN DIR      a command that was aborted before it came has no effect afterwards
     keep_connections.py late TGTD_BIN DIR LATE_SO ... when the main thread gets no processor while it tells loops
     keep_connections.py hostile TGTD_BIN DIR      who violates the protocol meanwhile ends alone
 
@@ -404,6 +405,27 @@ def told(bin, dir):
     is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
 
 
+def skipped(bin, dir):
+    """RFC 7143 11.5.1: its number is within the window, so it shall have no effect when it comes."""
+    t = Tgtd(bin, dir, ALL)
+    t.configure(1)
+    k, s = Kills(t), in_step(Session().ready())
+    old, new = b'o' * 512, b'n' * 512
+    is_('a block is written', s.run(struct.pack('>BxIxHx', 0x2a, 0, 1), out=old)[0] == 'good')
+    first, s.cmdsn = s.cmdsn, s.cmdsn + 2
+    is_('a command that has not come is aborted', s.manage(1, itt=0x77, sn=first + 1) == 0)
+    is_('killed, and another one serves', k.kill(), t.log()[-2000:])
+    try:
+        s.out(s.command(b'', 0x80, cmdsn=first))
+        s.out(s.write(0, 1, new, cmdsn=first + 1, itt=0x77))
+        at, status = s.wait_status(s.itt - 1), s.run(struct.pack('>BxIxHx', 0x28, 0, 1), 512)
+        is_('it has no effect', at[1] == 0 and status == ('good', old), at, status[0])
+    except (Gone, OSError):
+        data = Session().ready().run(struct.pack('>BxIxHx', 0x28, 0, 1), 512)
+        is_('it has no effect, since its session has ended', data == ('good', old), data[0])
+    is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
+
+
 def late(bin, dir, late_so):
     """One loop knows that all go on, others not yet: who clears the task set there finds what is under way here."""
     os.environ['LATE_LOOP'] = waits = dir + '/waits'
@@ -590,6 +612,6 @@ def quietly(way, s):
 
 
 if __name__ == '__main__':
-    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'told': told,
+    {'load': load, 'owed': owed, 'cut': cut, 'speed': speed, 'ended': ended, 'told': told, 'skipped': skipped,
      'late': late, 'hostile': hostile}[sys.argv[1]](*sys.argv[2:])
     sys.exit(is_.failures > 0)

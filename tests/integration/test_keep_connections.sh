@@ -22,6 +22,7 @@ run speed "${TGT_KEEP_SPEED:-8}"
 run speed "$((${TGT_KEEP_SPEED:-8} / 2 + 1))" 256k
 run ended
 run told
+run skipped
 case $bin in
 *san/bin) echo "ok a late main thread # SKIP sanitizers want to be the first library" ;;
 *)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "tgtd/iscsi/core.h"
+#include "tgtd/iscsi/flight.h"
 
 void iscsi_session_init(struct iscsi_session *s)
 {
@@ -138,6 +139,7 @@ static void hole_over(struct iscsi_pending *p)
 
 void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 {
+	struct iscsi_conn *c;
 	struct iscsi_pending *p;
 
 	if (cmd_sn == s->exp_cmd_sn) {
@@ -153,6 +155,11 @@ void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 	p->cmd_sn = cmd_sn;
 	p->run = p->drop = hole_over;
 	iscsi_session_hold(s, p);
+	/* No record has holes, and a process that followed would carry the command out. That stays so
+	 * when the hole is over: who names numbers that have not come is rare. */
+	list_for_each(c, &s->conns, sess_link)
+		if (c->flight)
+			iscsi_flight_doubt(c, 1);
 }
 
 /* ---- waiting for many ------------------------------------------------------------------------ */
