@@ -155,8 +155,8 @@ void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn)
 	p->cmd_sn = cmd_sn;
 	p->run = p->drop = hole_over;
 	iscsi_session_hold(s, p);
-	/* No record has holes, and a process that followed would carry the command out. That stays so
-	 * when the hole is over: who names numbers that have not come is rare. */
+	/* No record has holes, and a process that followed would carry the command out. The doubt
+	 * outlives the hole: who names numbers that have not come is rare. */
 	list_for_each(c, &s->conns, sess_link)
 		if (c->flight)
 			iscsi_flight_doubt(c, 1);
