@@ -125,6 +125,8 @@ def start(bin, dir):
 
 
 def restart_beside(t, reader, most, meanwhile=None):
+    if '/asan/' in t.bin or '/tsan/' in t.bin:  # many times the work, beside other tests
+        most *= 2
     reader.start()
     time.sleep(0.5)
     began = time.monotonic()
