@@ -409,20 +409,23 @@ def skipped(bin, dir):
     """RFC 7143 11.5.1: its number is within the window, so it shall have no effect when it comes."""
     t = Tgtd(bin, dir, ALL)
     t.configure(1)
-    k, s = Kills(t), in_step(Session().ready())
+    k = Kills(t)
     old, new = b'o' * 512, b'n' * 512
-    is_('a block is written', s.run(struct.pack('>BxIxHx', 0x2a, 0, 1), out=old)[0] == 'good')
-    first, s.cmdsn = s.cmdsn, s.cmdsn + 2
-    is_('a command that has not come is aborted', s.manage(1, itt=0x77, sn=first + 1) == 0)
-    is_('killed, and another one serves', k.kill(), t.log()[-2000:])
-    try:
-        s.out(s.command(b'', 0x80, cmdsn=first))
-        s.out(s.write(0, 1, new, cmdsn=first + 1, itt=0x77))
-        at, status = s.wait_status(s.itt - 1), s.run(struct.pack('>BxIxHx', 0x28, 0, 1), 512)
-        is_('it has no effect', at[1] == 0 and status == ('good', old), at, status[0])
-    except (Gone, OSError):
-        data = Session().ready().run(struct.pack('>BxIxHx', 0x28, 0, 1), 512)
-        is_('it has no effect, since its session has ended', data == ('good', old), data[0])
+    for ahead, which in ((0, 'the next one'), (1, 'one behind it')):
+        s = in_step(Session().ready())
+        is_('a block is written', s.run(struct.pack('>BxIxHx', 0x2a, 0, 1), out=old)[0] == 'good')
+        first, s.cmdsn = s.cmdsn, s.cmdsn + ahead + 1
+        is_('a command that has not come is aborted: ' + which, s.manage(1, itt=0x77, sn=first + ahead) == 0)
+        is_('... killed, and another one serves', k.kill(), t.log()[-2000:])
+        try:
+            if ahead:
+                s.out(s.command(b'', 0x80, cmdsn=first))
+            s.out(s.write(0, 1, new, cmdsn=first + ahead, itt=0x77))
+            data = s.run(struct.pack('>BxIxHx', 0x28, 0, 1), 512)
+            is_('... it has no effect', data == ('good', old), data[0])
+        except (Gone, OSError):
+            data = Session().ready().run(struct.pack('>BxIxHx', 0x28, 0, 1), 512)
+            is_('... it has no effect, since its session has ended', data == ('good', old), data[0])
     is_('it ends with 0', t.stop() == 0, t.log()[-2000:])
 
 

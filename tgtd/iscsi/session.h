@@ -141,8 +141,9 @@ bool iscsi_session_run_one_held(struct iscsi_session *s);
 bool iscsi_session_held_ready(const struct iscsi_session *s);
 /* @p waits in the order of its CmdSN, then ->run; or ->drop when its connection ends first. */
 void iscsi_session_hold(struct iscsi_session *s, struct iscsi_pending *p);
-/* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK
- * of a command not arrived). */
+/* @cmd_sn will not come, or shall have no effect when it comes (ABORT TASK of a command not
+ * arrived, RFC 7143 11.5.1). Is it not the next one, then no record of flight.h holds from now
+ * on. The session's loop. */
 void iscsi_session_skip(struct iscsi_session *s, uint32_t cmd_sn);
 
 static inline unsigned iscsi_itt_bucket(uint32_t itt)
