@@ -398,7 +398,7 @@ static void snapshot_ends(struct event *e)
 	struct unit *u = &W.unit[e->b];
 
 	u->quiet = 0;
-	if (e->life == W.gate[e->gate].life)
+	if (e->life == W.gate[e->gate].life && W.gate[e->gate].lun[e->b].configured)
 		gw_unquiesce(W.gate[e->gate].gw, (unsigned)e->b, e->a, local_time(e->gate));
 }
 
@@ -514,7 +514,7 @@ static void command_comes(struct event *e)
 	*c = asked;
 	c->life = W.gate[e->gate].life;
 	c->tenure = l->tenure;
-	if (!lease_holds(e->gate) && !W.no_lease) {
+	if (!l->configured || (!lease_holds(e->gate) && !W.no_lease)) {
 		command_ends(c, REFUSED, 0);
 	} else if (c->op == OP_RESERVE) {
 		gw_change(W.gate[e->gate].gw, c->unit, c->serial, local_time(e->gate));

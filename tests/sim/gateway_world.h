@@ -85,6 +85,7 @@ struct page {
 };
 struct lun {
 	enum gw_state state;
+	bool configured; /* the process has been told of it */
 	bool open, held;
 	uint64_t tenure; /* counts openings: an epoch may have two, of one gateway's processes */
 	uint64_t gen;	/* of shared state, as it is obeyed, or as it was heard of */
@@ -136,7 +137,8 @@ struct profile { /* what may happen to a seed */
 		alone,		 /* no initiators, no failures by chance */
 		prompt,		 /* RADOS answers soon */
 		elsewhere,	 /* processes come up where nobody knows those before */
-		strangers;	 /* somebody outside of the group locks an image */
+		strangers,	 /* somebody outside of the group locks an image */
+		admin;		 /* units are added late, removed, and added again */
 };
 
 struct world {
@@ -163,7 +165,7 @@ struct world {
 	struct gw_counts counts; /* of processes that are no more */
 	/* What has happened, over all seeds. */
 	uint64_t reads, writes, hits, refused, given_up, reserves, snapshots, resets, kept, shut;
-	uint64_t kills, stops, cuts, mutes, stalls, slows, lifted;
+	uint64_t kills, stops, cuts, mutes, stalls, slows, lifted, added, removed;
 };
 static struct world W;
 

@@ -2,7 +2,8 @@
 /*
  * Three gateways of a group, two units, stepped: tgtd/cluster as the daemon has it, in a world
  * where processes are killed, stopped and woken at any step, clocks drift, messages are late, lost
- * and doubled, writes time out and land later, links are cut, RADOS is slow or stands still.
+ * and doubled, writes time out and land later, links are cut, RADOS is slow or stands still. An
+ * administrator adds units to a gateway that is up, and removes them.
  *
  * What must hold: one owner at a time may answer; no read is older than what anybody was told
  * before it began; no I/O of an owner is done after one of the next, at one OSD; nobody whom a
@@ -49,6 +50,50 @@ static unsigned gw_broken;
 #define TROUBLE_UNTIL (11 * SEC)
 #define HEALED_UNTIL (23 * SEC)
 
+/* ---- units of a process ---------------------------------------------------------------------- */
+/* Each has its number as index: the first one is never added after the other. */
+static void unit_added(unsigned gate, unsigned unit)
+{
+	struct lun *l = &W.gate[gate].lun[unit];
+	char id[16];
+
+	if (unit && !W.gate[gate].lun[unit - 1].configured)
+		unit_added(gate, unit - 1);
+	if (l->configured)
+		return;
+	l->configured = true;
+	l->state = GW_TRANSITIONING;
+	snprintf(id, sizeof(id), "unit%u", unit);
+	ck_assert_int_eq(gw_lu_add(W.gate[gate].gw, id, unit % GATES, local_time(gate)),
+			 (int)unit);
+}
+
+static void unit_comes(struct event *e)
+{
+	if (W.gate[e->gate].lun[e->a].configured)
+		return;
+	world_says("gate %u, unit %u: is added", e->gate, (unsigned)e->a);
+	W.added++;
+	unit_added(e->gate, (unsigned)e->a);
+}
+
+static void unit_goes(unsigned gate, unsigned unit)
+{
+	struct gate *g = &W.gate[gate];
+	struct lun *l = &g->lun[unit];
+
+	if (!l->configured || gw_lu_remove(g->gw, unit, local_time(gate)))
+		return;
+	world_says("gate %u, unit %u: is removed", gate, unit);
+	W.removed++;
+	if (l->open || l->state == GW_ACTIVE)
+		world_fails("gate %u, unit %u: is removed while it is open", gate, unit);
+	l->configured = false;
+	l->state = GW_TRANSITIONING;
+	l->gen = l->denied = 0;
+	event_new(gate, unit_comes, world_random(3 * SEC))->a = unit;
+}
+
 /* ---- processes ------------------------------------------------------------------------------- */
 static void process_starts(unsigned gate, bool reaped)
 {
@@ -66,7 +111,6 @@ static void process_starts(unsigned gate, bool reaped)
 		.poll_ns = 5 * SEC, /* seldom, so that it does not hide what messages have to do */
 	};
 	const char *why;
-	char id[16];
 
 	/* Some come up elsewhere, where nobody can tell. */
 	snprintf(name, sizeof(name), "%sgate%u.%u", elsewhere ? "?" : "", gate, g->life);
@@ -76,9 +120,13 @@ static void process_starts(unsigned gate, bool reaped)
 	world_says("gate %u starts", gate);
 	for (unsigned u = 0; u < UNITS; u++) {
 		g->lun[u].state = GW_TRANSITIONING;
-		snprintf(id, sizeof(id), "unit%u", u);
-		ck_assert_int_eq(gw_lu_add(g->gw, id, u % GATES, local_time(gate)), (int)u);
+		g->lun[u].configured = false;
 	}
+	for (unsigned u = 0; u < UNITS; u++)
+		if (W.may.admin && !W.healing && world_chance(40))
+			event_new(gate, unit_comes, world_random(2 * SEC))->a = u;
+		else
+			unit_added(gate, u);
 	gw_start(g->gw, reaped, local_time(gate));
 }
 
@@ -213,9 +261,11 @@ static void moves_or_asks(unsigned g, unsigned u, unsigned dice)
 {
 	struct gateway *gw = W.gate[g].gw;
 
-	if (!gw || W.gate[g].stopped)
+	if (!gw || W.gate[g].stopped || !W.gate[g].lun[u].configured)
 		return;
-	if (dice < 60 && W.may.moves)
+	if (W.may.admin && world_chance(40))
+		unit_goes(g, u);
+	else if (dice < 60 && W.may.moves)
 		gw_move(gw, u, (unsigned)world_random(GATES + 1), local_time(g));
 	else if (dice < 80 && W.may.quiets)
 		gw_quiesce(gw, u, ++W.serials, local_time(g));
@@ -305,10 +355,13 @@ static void heal(struct event *e)
 			gate_wakes(g);
 		if (!W.gate[g].gw)
 			process_starts(g, true);
+		for (unsigned u = 0; u < UNITS; u++)
+			unit_added(g, u);
 	}
 }
 
 /* ---- a seed ---------------------------------------------------------------------------------- */
+#define FIGURES 19 /* from W.reads on */
 static struct { /* over all seeds */
 	struct gw_counts counts;
 	uint64_t of[24];
@@ -366,7 +419,7 @@ static void world_end(void)
 		gw_free(W.gate[g].gw);
 	for (unsigned i = 0; i < sizeof(sum.counts) / 8; i++)
 		((uint64_t *)&sum.counts)[i] += ((uint64_t *)&W.counts)[i];
-	for (unsigned i = 0; i < 17; i++)
+	for (unsigned i = 0; i < FIGURES; i++)
 		sum.of[i] += from[i];
 }
 
@@ -397,7 +450,10 @@ static void world_is_well(void)
 
 static struct profile profile_of(uint64_t seed)
 {
-	struct profile p = { .moves = seed & 8, .reserves = seed & 16, .quiets = true };
+	struct profile p = { .moves = seed & 8,
+			     .reserves = seed & 16,
+			     .quiets = true,
+			     .admin = seed % 64 >= 48 };
 
 	if (seed % 16 == 10) {
 		p.kills = p.moves = p.prompt = true;
@@ -406,7 +462,7 @@ static struct profile profile_of(uint64_t seed)
 	switch (seed % 8) {
 	case 7:
 		p.stalls = p.even = true;
-		p.moves = p.reserves = false;
+		p.moves = p.reserves = p.admin = false;
 		return p;
 	case 0:
 		p.back = true;
@@ -516,18 +572,19 @@ START_TEST(seeds)
 	       (unsigned long long)sum.of[6], (unsigned long long)sum.of[7],
 	       (unsigned long long)sum.of[8], (unsigned long long)sum.of[9]);
 	printf("# kills %llu, stops %llu, cuts %llu, mutes %llu, stalls %llu, slow %llu, fences "
-	       "lifted %llu of %llu, proofs %llu\n",
+	       "lifted %llu of %llu, proofs %llu, units added %llu, removed %llu\n",
 	       (unsigned long long)sum.of[10], (unsigned long long)sum.of[11],
 	       (unsigned long long)sum.of[12], (unsigned long long)sum.of[13],
 	       (unsigned long long)sum.of[14], (unsigned long long)sum.of[15],
 	       (unsigned long long)sum.of[16], (unsigned long long)c->lifts,
-	       (unsigned long long)c->proofs);
+	       (unsigned long long)c->proofs, (unsigned long long)sum.of[17],
+	       (unsigned long long)sum.of[18]);
 	/* What the seeds are about has happened. */
 	if (n < 2000)
 		return;
 	for (unsigned i = 0; i < sizeof(*c) / 8; i++)
 		ck_assert_msg(((const uint64_t *)c)[i] > 0, "count %u is 0", i);
-	for (unsigned i = 0; i < 17; i++)
+	for (unsigned i = 0; i < FIGURES; i++)
 		ck_assert_msg(sum.of[i] > 0, "figure %u is 0", i);
 }
 END_TEST
