@@ -5,7 +5,7 @@
 # unless asked for.
 #
 #   ceph_missing     says which programs are missing, if any
-#   ceph_start       brings it up; sets $CEPH_CONF, $mon and $osd (process ids)
+#   ceph_start       brings it up; sets $CEPH_CONF, $mon and $osd (process ids), $osds of the others
 #   osd_start        the OSD again, after it was killed
 #   osd_is_up        waits until the monitor says so
 #   osd_wake         SIGCONT for the OSD that was stopped. One that does not serve again soon is told
@@ -14,7 +14,8 @@
 #   mgr_start        a manager, without modules: it tells the monitor how full pools are
 #   ceph_kill        ends it; its files go with $ceph
 #
-# Objects are in $ceph_pgs placement groups, 8 unless set.
+# Objects are in $ceph_pgs placement groups, 8 unless set. OSDS=3: on three OSDs, each object on
+# one of them. A client that has heard of a new map by one then speaks to others that have not.
 # At $ceph_addr, 127.0.0.1 unless set. No authentication; with auth=cephx before ceph_start everybody
 # needs a key, client.NAME's is in $ceph/client.NAME.keyring.
 #
@@ -23,6 +24,8 @@
 ceph=$dir/ceph
 mon=
 osd=
+osds=
+ceph_osds=${OSDS:-1}
 mgr=
 
 ceph_missing() {
@@ -36,10 +39,12 @@ ceph_missing() {
 
 ceph_kill() {
 	[ -z "$osd" ] || { kill -CONT "$osd"; kill -9 "$osd"; } 2>/dev/null
+	[ -z "$osds" ] || kill -9 $osds 2>/dev/null
 	[ -z "$mon" ] || kill -9 "$mon" 2>/dev/null
 	[ -z "$mgr" ] || kill -9 "$mgr" 2>/dev/null
-	wait $osd $mon $mgr 2>/dev/null
+	wait $osd $osds $mon $mgr 2>/dev/null
 	osd=
+	osds=
 	mon=
 	mgr=
 }
@@ -98,9 +103,16 @@ ceph_keys() {
 			--cap mon 'allow *' --cap osd 'allow *' &&
 		ceph-authtool "$ceph/mon.keyring" --import-keyring "$ceph/client.admin.keyring"
 }
-ceph_osd_key() {
-	[ -z "${auth-}" ] || timeout 30 ceph auth get-or-create osd.0 mon 'allow profile osd' \
-		osd 'allow *' -o "$ceph/osd0/keyring"
+ceph_osd_key() { # NUMBER
+	[ -z "${auth-}" ] || timeout 30 ceph auth get-or-create "osd.$1" mon 'allow profile osd' \
+		osd 'allow *' -o "$ceph/osd$1/keyring"
+}
+osd_make() { # NUMBER
+	local uuid
+	uuid=$(cat /proc/sys/kernel/random/uuid)
+	mkdir -p "$ceph/osd$1"
+	timeout 30 ceph osd new "$uuid" "$1" </dev/null && ceph_osd_key "$1" &&
+		ceph-osd -i "$1" --mkfs --osd-uuid "$uuid" --no-mon-config
 }
 
 osd_start() {
@@ -110,7 +122,7 @@ osd_start() {
 
 osd_is_up() {
 	for _ in $(seq 150); do
-		timeout 20 ceph osd stat 2>/dev/null | grep -q ' 1 up' && return 0
+		timeout 20 ceph osd stat 2>/dev/null | grep -q " $ceph_osds up" && return 0
 		sleep 0.2
 	done
 	return 1
@@ -142,8 +154,8 @@ mgr_start() {
 }
 
 ceph_start() {
-	local uuid
-	mkdir -p "$ceph/mon" "$ceph/osd0" "$ceph/out"
+	local n
+	mkdir -p "$ceph/mon" "$ceph/out"
 	ceph_conf
 	export CEPH_CONF=$ceph/ceph.conf
 	unset CEPH_ARGS
@@ -155,12 +167,14 @@ ceph_start() {
 	} >"$ceph/out/mkfs.out" 2>&1 || return 1
 	ceph-mon -i a -f >"$ceph/out/mon.out" 2>&1 &
 	mon=$!
-	uuid=$(cat /proc/sys/kernel/random/uuid)
-	{
-		timeout 30 ceph osd new "$uuid" 0 </dev/null && ceph_osd_key &&
-			ceph-osd -i 0 --mkfs --osd-uuid "$uuid" --no-mon-config
-	} >>"$ceph/out/mkfs.out" 2>&1 || return 1
+	for n in $(seq 0 $((ceph_osds - 1))); do
+		osd_make "$n" >>"$ceph/out/mkfs.out" 2>&1 || return 1
+	done
 	osd_start
+	for n in $(seq 1 $((ceph_osds - 1))); do
+		ceph-osd -i "$n" -f >>"$ceph/out/osd.out" 2>&1 &
+		osds="$osds $!"
+	done
 	{
 		osd_is_up && timeout 60 ceph osd pool create rbd "${ceph_pgs:-8}" "${ceph_pgs:-8}" &&
 			timeout 60 rbd pool init rbd

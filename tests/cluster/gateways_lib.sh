@@ -351,9 +351,12 @@ fences_of() { # of which the file FENCES knows nothing: $fence, of one line
 	fence=$(fences | comm -13 "$dir/fences" - | head -1)
 	[ -n "$fence" ]
 }
-osd_knows() { # this map, at least
-	[ "$(timeout 60 ceph daemon "$ceph/out/osd.0.asok" status 2>/dev/null |
-		sed -n 's/.*"newest_map": *\([0-9]*\).*/\1/p')" -ge "$1" ]
+osds_know() { # this map, at least
+	local n
+	for n in $(seq 0 $((ceph_osds - 1))); do
+		[ "$(timeout 60 ceph daemon "$ceph/out/osd.$n.asok" status 2>/dev/null |
+			sed -n 's/.*"newest_map": *\([0-9]*\).*/\1/p')" -ge "$1" ] || return 1
+	done
 }
 map_now() { timeout 60 ceph osd dump 2>/dev/null | sed -n 's/^epoch //p'; }
 not_fenced() { ! fences | grep -qF "$1"; }

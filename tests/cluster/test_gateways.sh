@@ -15,12 +15,15 @@
 #   race      two gateways are told to take the unit at once
 #   stop      the owner is stopped with 32 writes and 32 reads in its sessions, and woken
 #
+# Ceph has three OSDs (OSDS=N: so many): a fence has to reach each.
+#
 # PARTS="kill stop": these. RBD=short does each once (make check); ROUNDS=N each N times, KILLS=N
 # all of kill and worker. Printed are the longest waits of the writer, and how long a takeover takes;
 # with TGT_STRICT=1 they are judged by what is wanted of a quiet machine.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh
+OSDS=${OSDS:-3}
 . tests/cluster/ceph_lib.sh
 . tests/cluster/gateways_lib.sh
 test_end() { load_kill; }
@@ -317,7 +320,7 @@ part_stop() {
 	ceph osd blocklist add "${fence%% *}" 5 >/dev/null 2>&1
 	is "it is fenced for 5 s" await 60 fences_of
 	is "... and then is not" await 60 not_fenced "${fence%% *}"
-	is "... as the OSD knows" await 60 osd_knows "$(map_now)"
+	is "... as each OSD knows" await 60 osds_know "$(map_now)"
 	woken "no fence"
 	goes_on
 }

@@ -8,6 +8,8 @@
 #   Ceph's link of a standby     nobody waits
 #   initiators' link of the owner    it serves on: whom it cannot reach waits until the link is back
 #
+# Ceph has three OSDs (OSDS=N: so many): a fence has to reach each.
+#
 # In the first, 32 writes are at work and 32 more are queued at the owner, whose Ceph client sends
 # them again when the link is back: none of them lands, and its cached reads are refused.
 #
@@ -30,6 +32,7 @@ ip link set lo up
 	ip link add tried type veth peer name tried2 && ip link del tried; } 2>/dev/null ||
 	skip "no bridges or pairs of Ethernet devices here"
 . tests/integration/admin_lib.sh
+OSDS=${OSDS:-3}
 . tests/cluster/ceph_lib.sh
 . tests/cluster/gateways_lib.sh
 spaces=
