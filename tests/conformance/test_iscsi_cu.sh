@@ -72,10 +72,13 @@ run_family() {
 
 # The suite's tests, but for sanitize and CHAP: run_suite NAME OUT URL...
 run_suite() {
-	local name=$1 out=$2 family
+	local name=$1 out=$2 family rc
 	shift 2
 	if [ -z "$newer" ]; then
-		timeout "$suite_s" "$cu" --dataloss "$@" >"$out" 2>&1 || echo "not ok $name: $cu ended with $?"
+		timeout "$suite_s" "$cu" --dataloss "$@" >"$out" 2>&1
+		rc=$?
+		# 1: a test failed, which to_tap sees, if the suite came to its end
+		[ $rc = 0 ] || { [ $rc = 1 ] && grep -q '^Run Summary' "$out"; } || echo "not ok $name: $cu ended with $rc"
 		return
 	fi
 	for family in $(awk -F. 'NF == 2 && $2 != "Sanitize" && $2 != "iSCSICHAP" { print $2 }' <<<"$list"); do
