@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "events/bug.h"
+#include "events/log.h"
 #include "tgtd/cluster/cluster_impl.h"
 
 #define CELL_PAUSE_NS (100 * NSEC_PER_MSEC) /* between two attempts */
@@ -200,10 +201,20 @@ static enum cell_event cell_settle(struct gateway *gw, struct gw_cell *c)
 	return landed ? CELL_WRITTEN : CELL_DIFFERS;
 }
 
+static void cell_is_bad(struct gateway *gw, const struct gw_cell *c)
+{
+	if (c->lu < 0)
+		gw_say(gw, LOG_LVL_ERROR, -1, "the object of gateway %u cannot be read: %s",
+		       c->gateway, c->bad);
+	else
+		gw_say(gw, LOG_LVL_ERROR, c->lu, "its object cannot be read: %s", c->bad);
+}
+
 enum cell_event gw_cell_read_done(struct gateway *gw, struct gw_cell *c, int result,
 				  uint64_t version, const void *bytes, size_t len, uint64_t now)
 {
 	const bool settling = c->step == CELL_SETTLING;
+	const char *was = c->bad;
 
 	c->id = 0;
 	c->bad = NULL;
@@ -211,6 +222,8 @@ enum cell_event gw_cell_read_done(struct gateway *gw, struct gw_cell *c, int res
 		cell_absent(gw, c);
 	else if (!result)
 		c->bad = cell_decode(gw, c, bytes, len);
+	if (c->bad && c->bad != was)
+		cell_is_bad(gw, c);
 	if (c->bad || (result && result != -ENOENT)) {
 		/* What is in doubt stays so; what could not be read is not known. */
 		if (settling)

@@ -9,10 +9,38 @@
 
 #define RANK_NS (500 * NSEC_PER_MSEC) /* a place in the order */
 
+/* Whom its object names, and since when. One whose own object was removed since then can renew it
+ * no more: it is a ghost. */
+void gw_names_look(struct gateway *gw, struct gw_lu *lu, uint64_t now)
+{
+	const struct gw_lu_object *o = &lu->obj;
+	const struct gw_peer *p = o->owner < gw->cfg.gateways ? &gw->peer[o->owner] : NULL;
+
+	if (lu->named != o->incarnation || lu->named_owner != o->owner || !lu->named_at) {
+		lu->named = o->incarnation;
+		lu->named_owner = o->owner;
+		lu->named_at = now;
+	}
+	if (lu->wish != o->wanted) {
+		lu->wish = o->wanted;
+		lu->unheeded = false;
+	} else if (lu->wish_free && o->claim != GW_FREE && o->owner != o->wanted) {
+		lu->unheeded = true;
+	}
+	lu->wish_free = o->claim == GW_FREE && o->wanted < gw->cfg.gateways;
+	if (!p || !lu->cell.known || !p->cell.known || p->cell.version ||
+	    p->cell.fresh <= lu->named_at)
+		lu->ghost_since = 0;
+	else if (!lu->ghost_since)
+		lu->ghost_since = now;
+}
+
 bool gw_is_orphan(const struct gateway *gw, const struct gw_lu *lu, uint64_t now)
 {
 	if (!lu->cell.known)
 		return false;
+	if (lu->ghost_since && now - lu->ghost_since >= gw->cfg.lease_ns + gw->cfg.margin_ns)
+		return true;
 	return lu->obj.claim == GW_FREE || gw_is_over(gw, lu->obj.owner, lu->obj.incarnation, now);
 }
 

@@ -169,11 +169,18 @@ struct gw_lu {
 	int result;	     /* its answer */
 	bool answered;
 	char holder[GW_ADDR_MAX + 1]; /* of the lock, -EBUSY */
+	char old[GW_ADDR_MAX + 1];    /* ... is over, and not named by the claim: fenced, too */
 	uint64_t sent;		      /* when the request was */
 	uint64_t fenced;	      /* when all that had to be was fenced */
 	uint64_t since;		      /* the way began: give_up_ns */
 	uint64_t retry_at, avoid_until, next_poll;
 	uint64_t orphan_since;	    /* nobody serves it; 0: somebody does */
+	uint64_t named, named_at;   /* its owner's incarnation; when it was first known here */
+	uint64_t ghost_since;	    /* ... but that gateway has no object; 0: it has */
+	uint8_t named_owner;
+	uint8_t wish;	/* where it is to go */
+	bool wish_free; /* ... and it is FREE for that one */
+	bool unheeded;	/* ... and another one had to take it then */
 	uint64_t keep;		    /* for lu_open() */
 	uint64_t applied, applying; /* shared state: obeyed; asked to be */
 	uint64_t apply_req;
@@ -320,6 +327,8 @@ void gw_lifts_done(struct gateway *gw, int result, uint64_t now);
 /* ---- peers.c --------------------------------------------------------------------------------- */
 /* The lease of @gateway's @incarnation is over, and no renewal of it can succeed. */
 bool gw_is_over(const struct gateway *gw, unsigned gateway, uint64_t incarnation, uint64_t now);
+/* It was a data client of the group, whose incarnation is over. */
+bool gw_addr_is_over(const struct gateway *gw, const char *addr, uint64_t now);
 /* It is up, and not in doubt. This gateway itself is when its lease holds. */
 bool gw_is_well(const struct gateway *gw, unsigned gateway, uint64_t now);
 void gw_peers_run(struct gateway *gw, uint64_t now);
@@ -338,6 +347,7 @@ void gw_self_event(struct gateway *gw, enum cell_event event, uint64_t now);
 void gw_self_run(struct gateway *gw, uint64_t now);
 
 /* ---- choose.c -------------------------------------------------------------------------------- */
+void gw_names_look(struct gateway *gw, struct gw_lu *lu, uint64_t now);
 /* Nobody serves the LU, nor will its last owner go on: it may be claimed. */
 bool gw_is_orphan(const struct gateway *gw, const struct gw_lu *lu, uint64_t now);
 /* Its mirror, if it has a valid one, or the owner's arena is here. */

@@ -123,6 +123,7 @@ static void lu_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	if (gw->self_step < SELF_READ || gw->self_step >= SELF_LEFT)
 		return;
 	gw_mirror_tell(gw, lu);
+	gw_names_look(gw, lu, now);
 	for (unsigned i = 0; i < STEPS_AT_ONCE; i++) {
 		const uint8_t before = lu->step;
 

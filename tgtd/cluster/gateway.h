@@ -35,6 +35,9 @@ struct gw_config {
 	unsigned self, gateways; /* this gateway's index; how many there are, 1..GW_GATEWAYS */
 	unsigned max_lus;	 /* memory is taken for so many, once */
 	uint64_t seed;		 /* any number that differs between processes: nonces begin there */
+	uint64_t first;		 /* incarnations are higher than this, and than any that the object
+				  * names: the date in seconds. So none comes again when the object
+				  * was removed, while units name it still */
 	const char *process; /* this one's name, for gone() of the next one; NULL, "": it has none.
 			      * Read by gw_new() */
 	/* ns. 0: the value in parentheses */

@@ -141,7 +141,8 @@ static void self_write(struct gateway *gw, enum gw_life life, uint64_t now)
 	p->want.life = (uint8_t)life;
 	p->want.by = (uint8_t)gw->cfg.self;
 	if (gw->self_step == SELF_REGISTER) {
-		p->want.incarnation = p->obj.incarnation + 1;
+		p->want.incarnation =
+			MAX(p->obj.incarnation, MAX(gw->incarnation, gw->cfg.first)) + 1;
 		p->want.sequence = 0;
 		gw_past_add(gw, &p->want);
 		memcpy(p->want.now.addr, gw->addr, sizeof(gw->addr));

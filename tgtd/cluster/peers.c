@@ -27,6 +27,20 @@ bool gw_is_over(const struct gateway *gw, unsigned gateway, uint64_t incarnation
 	       (gw_breaks(BREAK_WAIT) || now - p->seen_at >= gw->cfg.lease_ns + gw->cfg.margin_ns);
 }
 
+bool gw_addr_is_over(const struct gateway *gw, const char *addr, uint64_t now)
+{
+	for (unsigned g = 0; g < gw->cfg.gateways; g++) {
+		const struct gw_gateway_object *o = &gw->peer[g].obj;
+
+		for (unsigned i = 0; i < o->npast; i++)
+			if (!strcmp(o->past[i].addr, addr))
+				return true;
+		if (!strcmp(o->now.addr, addr) && gw_is_over(gw, g, o->incarnation, now))
+			return true;
+	}
+	return false;
+}
+
 bool gw_is_well(const struct gateway *gw, unsigned gateway, uint64_t now)
 {
 	const struct gw_peer *p = &gw->peer[gateway];

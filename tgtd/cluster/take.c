@@ -64,11 +64,18 @@ static void take_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	want->incarnation = gw->incarnation;
 	want->claim = GW_CLAIMED;
 	want->home = lu->home;
-	/* It is there, or that one is not. Otherwise it is handed over when it is served. */
-	if (!gw_wish_is_another(gw, lu, now))
+	/* It is there, or that one is not. Otherwise it is handed over when it is served; but not
+	 * again and again to one that may not have the unit at all. */
+	if (!gw_wish_is_another(gw, lu, now)) {
 		want->wanted = GW_NOBODY;
+	} else if (o->claim == GW_FREE && lu->unheeded) {
+		gw_say(gw, LOG_LVL_WARN, (int)gw_lu_index(gw, lu),
+		       "gateway %u, which was to have it, does not take it", o->wanted);
+		want->wanted = GW_NOBODY;
+	}
 	memcpy(want->addr, gw->addr, sizeof(want->addr));
 	lu->since = now;
+	lu->old[0] = 0;
 	gw_lu_step(lu, LU_CLAIM);
 	gw_lu_write(gw, lu, WRITE_CLAIM, now);
 	if (resume)
@@ -118,16 +125,21 @@ static void fence_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	const struct gw_lu_object *o = &lu->obj;
 	const char *addr[GW_FENCES];
 	unsigned n = 0;
-	bool send;
+	bool send, done;
 
 	if (lu->answered)
 		taken_turn(gw, lu, &gw->fence_by);
-	if (step_answered(gw, lu, &send, now))
-		for (unsigned i = 0; i < o->nfences; i++)
-			gw_fence_set(gw, o->fence[i].addr, lu->sent);
+	done = step_answered(gw, lu, &send, now);
+	for (unsigned i = 0; done && i < o->nfences; i++)
+		gw_fence_set(gw, o->fence[i].addr, lu->sent);
+	if (done && *lu->old)
+		gw_fence_set(gw, lu->old, lu->sent);
 	for (unsigned i = 0; i < o->nfences; i++)
 		if (!gw_fence_holds(gw, o->fence[i].addr, now))
 			addr[n++] = o->fence[i].addr;
+	/* (What the claim names has been fenced by then.) */
+	if (*lu->old && !gw_fence_holds(gw, lu->old, now) && n < GW_FENCES)
+		addr[n++] = lu->old;
 	if ((!n && !lu->req) || (!n && lu->answered) || gw_breaks(BREAK_FENCE)) {
 		lu->fenced = now;
 		gw_lu_step(lu, LU_MAP);
@@ -164,8 +176,18 @@ static void lock_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 		if (gw_breaks(BREAK_ANY_LOCK))
 			gw->ops->fence(gw->arg, gw_request(gw, SLOT_HOLD, 0),
 				       (const char *[]){ lu->holder }, 1, gw_fence_seconds(gw));
-		if (ours) {
+		if (ours || !strcmp(lu->old, lu->holder)) {
 			gw_lu_step(lu, LU_BREAK);
+			return;
+		}
+		/* The unit's object was removed, or what it said was. */
+		if (!lu->relock && gw_addr_is_over(gw, lu->holder, now)) {
+			gw_say(gw, LOG_LVL_WARN, (int)gw_lu_index(gw, lu),
+			       "its image is locked by %s, a client of before: it is fenced",
+			       lu->holder);
+			memcpy(lu->old, lu->holder, sizeof(lu->old));
+			lu->why = NULL;
+			gw_lu_step(lu, LU_FENCE);
 			return;
 		}
 		/* Nobody of the group that could still be at work has it: somebody outside does. */
