@@ -269,7 +269,9 @@ static void fence_land(const char *addr, uint64_t seconds)
 		world_fails("somebody outside of the group is fenced");
 		return;
 	}
-	if (!c || gw_decode_gateway(&o, W.object[c->gate].data, W.object[c->gate].len)) {
+	if (c && !W.object[c->gate].version) /* that was removed */
+		memset(&o, 0, sizeof(o));
+	else if (!c || gw_decode_gateway(&o, W.object[c->gate].data, W.object[c->gate].len)) {
 		world_fails("an address is fenced that is nobody's: %s", addr);
 		return;
 	}

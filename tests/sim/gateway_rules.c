@@ -130,6 +130,20 @@ START_TEST(rule_2_taking_waits_for_the_lease)
 }
 END_TEST
 
+/* It died, and an administrator removed its object: nobody can depose it. */
+START_TEST(rule_2_who_has_no_object_any_more_is_over)
+{
+	calm_world();
+	process_dies(0, false);
+	object_removed(0);
+	ck_assert_uint_lt(until_taken(0, 0), 5 * SEC);
+	process_starts(0, true);
+	world_run(W.now + 3 * SEC);
+	ck_assert_int_eq(W.gate[0].lun[0].state, GW_STANDBY);
+	calm_end();
+}
+END_TEST
+
 START_TEST(rule_2_the_keepers_word_skips_the_wait)
 {
 	struct event *e;
@@ -482,6 +496,21 @@ START_TEST(rule_8_a_wish_outlives_the_owner)
 }
 END_TEST
 
+/* The unit was removed at the gateway that it is to go to. It is not handed over again and again. */
+START_TEST(rule_8_a_wish_that_nobody_fulfils_is_forgotten)
+{
+	calm_world();
+	ck_assert_int_eq(gw_lu_remove(W.gate[2].gw, 0, local_time(2)), 0);
+	W.gate[2].lun[0].configured = false;
+	gw_move(W.gate[0].gw, 0, 2, local_time(0));
+	world_run(W.now + 12 * SEC);
+	ck_assert_int_ge(owner_of(0), 0);
+	ck_assert_uint_eq(unit_says(0).wanted, GW_NOBODY);
+	ck_assert_uint_le(W.gate[0].gw->counts.handovers + W.gate[1].gw->counts.handovers, 2);
+	calm_end();
+}
+END_TEST
+
 /* Who is on the way to ownership is told that the unit goes elsewhere: no claim forgets that. */
 START_TEST(rule_8_an_order_amid_a_claim_replaces_the_wish)
 {
@@ -669,6 +698,7 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_1_a_lease_ends_by_itself);
 	tcase_add_test(t, rule_1_a_late_answer_lets_nobody_serve);
 	tcase_add_test(t, rule_2_taking_waits_for_the_lease);
+	tcase_add_test(t, rule_2_who_has_no_object_any_more_is_over);
 	tcase_add_test(t, rule_2_the_keepers_word_skips_the_wait);
 	tcase_add_test(t, rule_2_a_slow_rados_deposes_nobody);
 	tcase_add_test(t, rule_3_the_order_of_a_takeover);
@@ -683,6 +713,7 @@ static void add_rules(TCase *t)
 	tcase_add_test(t, rule_8_a_hand_over_fences_nobody);
 	tcase_add_test(t, rule_8_who_has_just_come_up_leaves_it_to_the_wanted_one);
 	tcase_add_test(t, rule_8_a_wish_outlives_the_owner);
+	tcase_add_test(t, rule_8_a_wish_that_nobody_fulfils_is_forgotten);
 	tcase_add_test(t, rule_8_an_order_amid_a_claim_replaces_the_wish);
 	tcase_add_test(t, rule_8_an_object_of_another_unit_says_nothing);
 	tcase_add_test(t, rule_9_transitioning_until_it_is_settled);

@@ -138,7 +138,7 @@ struct profile { /* what may happen to a seed */
 		prompt,		 /* RADOS answers soon */
 		elsewhere,	 /* processes come up where nobody knows those before */
 		strangers,	 /* somebody outside of the group locks an image */
-		admin;		 /* units are added late, removed, and added again */
+		admin;		 /* units come late, go, and come again; objects are removed */
 };
 
 struct world {
@@ -165,7 +165,7 @@ struct world {
 	struct gw_counts counts; /* of processes that are no more */
 	/* What has happened, over all seeds. */
 	uint64_t reads, writes, hits, refused, given_up, reserves, snapshots, resets, kept, shut;
-	uint64_t kills, stops, cuts, mutes, stalls, slows, lifted, added, removed;
+	uint64_t kills, stops, cuts, mutes, stalls, slows, lifted, added, removed, rm;
 };
 static struct world W;
 

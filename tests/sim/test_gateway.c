@@ -3,7 +3,7 @@
  * Three gateways of a group, two units, stepped: tgtd/cluster as the daemon has it, in a world
  * where processes are killed, stopped and woken at any step, clocks drift, messages are late, lost
  * and doubled, writes time out and land later, links are cut, RADOS is slow or stands still. An
- * administrator adds units to a gateway that is up, and removes them.
+ * administrator adds units to a gateway that is up, and removes them, and gateways' objects, too.
  *
  * What must hold: one owner at a time may answer; no read is older than what anybody was told
  * before it began; no I/O of an owner is done after one of the next, at one OSD; nobody whom a
@@ -94,6 +94,16 @@ static void unit_goes(unsigned gate, unsigned unit)
 	event_new(gate, unit_comes, world_random(3 * SEC))->a = unit;
 }
 
+/* By somebody who knows no better: its version counts anew. */
+static void object_removed(unsigned gate)
+{
+	if (!W.object[gate].version)
+		return;
+	world_says("the object of gate %u is removed", gate);
+	W.rm++;
+	W.object[gate] = (struct object){ .written_at = W.now };
+}
+
 /* ---- processes ------------------------------------------------------------------------------- */
 static void process_starts(unsigned gate, bool reaped)
 {
@@ -106,6 +116,7 @@ static void process_starts(unsigned gate, bool reaped)
 		.max_lus = UNITS,
 		.seed = world_random(1ull << 38),
 		.process = name,
+		.first = W.may.admin ? W.now / MS : 0,
 		.lift_ns = LIFT_NS,
 		.give_up_ns = 4 * SEC,
 		.poll_ns = 5 * SEC, /* seldom, so that it does not hide what messages have to do */
@@ -265,6 +276,8 @@ static void moves_or_asks(unsigned g, unsigned u, unsigned dice)
 		return;
 	if (W.may.admin && world_chance(40))
 		unit_goes(g, u);
+	else if (W.may.admin && !W.may.back && world_chance(30))
+		object_removed(g);
 	else if (dice < 60 && W.may.moves)
 		gw_move(gw, u, (unsigned)world_random(GATES + 1), local_time(g));
 	else if (dice < 80 && W.may.quiets)
@@ -361,7 +374,7 @@ static void heal(struct event *e)
 }
 
 /* ---- a seed ---------------------------------------------------------------------------------- */
-#define FIGURES 19 /* from W.reads on */
+#define FIGURES 20 /* from W.reads on */
 static struct { /* over all seeds */
 	struct gw_counts counts;
 	uint64_t of[24];
@@ -572,13 +585,14 @@ START_TEST(seeds)
 	       (unsigned long long)sum.of[6], (unsigned long long)sum.of[7],
 	       (unsigned long long)sum.of[8], (unsigned long long)sum.of[9]);
 	printf("# kills %llu, stops %llu, cuts %llu, mutes %llu, stalls %llu, slow %llu, fences "
-	       "lifted %llu of %llu, proofs %llu, units added %llu, removed %llu\n",
+	       "lifted %llu of %llu, proofs %llu, units added %llu, removed %llu, objects "
+	       "%llu\n",
 	       (unsigned long long)sum.of[10], (unsigned long long)sum.of[11],
 	       (unsigned long long)sum.of[12], (unsigned long long)sum.of[13],
 	       (unsigned long long)sum.of[14], (unsigned long long)sum.of[15],
 	       (unsigned long long)sum.of[16], (unsigned long long)c->lifts,
 	       (unsigned long long)c->proofs, (unsigned long long)sum.of[17],
-	       (unsigned long long)sum.of[18]);
+	       (unsigned long long)sum.of[18], (unsigned long long)sum.of[19]);
 	/* What the seeds are about has happened. */
 	if (n < 2000)
 		return;

@@ -36,7 +36,7 @@ struct gw_config {
 	unsigned max_lus;	 /* memory is taken for so many, once */
 	uint64_t seed;		 /* any number that differs between processes: nonces begin there */
 	uint64_t first;		 /* incarnations are higher than this, and than any that the object
-				  * names: the date in seconds. So none comes again when the object
+				  * names: the date in ms. So none comes again when the object
 				  * was removed, while units name it still */
 	const char *process; /* this one's name, for gone() of the next one; NULL, "": it has none.
 			      * Read by gw_new() */

@@ -187,7 +187,7 @@ int group_start(const struct group_conf *c, struct loop *main, const struct grou
 					  .process = process,
 					  .gateways = c->n,
 					  .max_lus = GROUP_LUS,
-					  .first = clock_realtime_ns() / NSEC_PER_SEC,
+					  .first = clock_realtime_ns() / NSEC_PER_MSEC,
 					  .seed = clock_realtime_ns() ^ (uint64_t)getpid() << 40 };
 	static struct gw_ops kept;
 	struct rbd_name data;
