@@ -153,6 +153,8 @@ worker_changed() { # GATEWAY FROM
 	now=$(worker_of "${gpid[$1]}")
 	[ "$now" != "$2" ] && [ "$now" != "${gpid[$1]}" ] && gw_answers "$1"
 }
+# A keeper gives up when four workers in a row die within 10 s of serving.
+has_served() { [ "$(ps -o etimes= -p "$(worker_of "${gpid[$1]}")")" -gt 11 ]; }
 agrees() { # GATEWAY: it knows who serves, or does itself
 	some_serves a b c && [ "$(owner_at "$1")" = "$owner" ]
 }

@@ -210,8 +210,7 @@ part_kill() {
 	bar kill 60000 5000 "the writer's longest wait, keeper and worker killed"
 }
 
-# By turns: a keeper gives up when four workers in a row die within 10 s of serving.
-has_served() { [ "$(ps -o etimes= -p "$(worker_of "${gpid[$1]}")")" -gt 11 ]; }
+# By turns, see has_served.
 part_worker() {
 	echo "# the worker alone is killed"
 	for round in $(seq "$worker_kills"); do

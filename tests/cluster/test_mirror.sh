@@ -182,6 +182,7 @@ part_worker() {
 		for how in kill restart; do
 			is "the unit is mirrored" begins
 			was=$owner
+			[ "$rounds" = 1 ] || await 60 has_served "$was"
 			child=$(worker_of "${gpid[$was]}")
 			if [ $how = kill ]; then
 				kill -9 "$child"
@@ -214,6 +215,7 @@ part_found() {
 		for how in kill restart; do
 			is "the unit is mirrored" begins
 			was=$peer first=$owner
+			[ "$rounds" = 1 ] || await 60 has_served "$was"
 			child=$(worker_of "${gpid[$was]}")
 			n=$(in_log "$was" 'of other gateways are here still')
 			if [ $how = kill ]; then
