@@ -165,6 +165,7 @@ struct pending {
 	uint64_t size;	 /* of the store that it has had */
 	struct blk *blk; /* a new store that the LU may yet refuse */
 	bool late;	 /* ... which is late.c's then */
+	bool force;	 /* with its sessions */
 };
 
 static struct pending *pending_new(struct adm_call *call, struct adm_target *t, struct adm_lu *lu,
@@ -211,27 +212,96 @@ static void target_deleted(void *arg, int status)
 	free(t);
 }
 
+static const char not_left[] = "this gateway serves it for its group, and cannot hand it over";
+static void join_group(const struct adm_lu *lu, const struct blk *blk);
+
+/* It stays: its units are the group's as before. */
+static void target_stays(const struct adm_target *t)
+{
+	struct group_lu_view view;
+	struct scsi_lu_info info;
+	const struct adm_lu *lu;
+
+	list_for_each(lu, &t->luns, link) {
+		scsi_lu_get_info(lu->scsi, &info);
+		if (group_runs() && info.conf.blk && !group_get_lu(lu->scsi, &view))
+			join_group(lu, info.conf.blk);
+	}
+}
+
+static enum adm_status target_goes(struct pending *p)
+{
+	struct adm_target *t = p->target;
+	/* Rules and masks go when it is decided that the target goes, and not before. */
+	int err = scsi_target_close(t->scsi, p->force);
+
+	if (err) {
+		target_stays(t);
+		return err == -ENOMEM ? ADM_NOMEM :
+					admin_refuse(p->call, ADM_TARGET_ACTIVE,
+						     "%u sessions are logged in",
+						     scsi_target_nexus_count(t->scsi));
+	}
+	t->busy = true;
+	iscsi_target_remove(t->scsi);
+	scsi_target_delete(t->scsi, p->force, target_deleted, p);
+	return ADM_OK;
+}
+
+static void target_unit_left(void *arg, int err);
+
+/* Units of a group leave it first, one after the other. True: one is on its way. */
+static bool target_leaves(struct pending *p)
+{
+	const struct adm_lu *lu;
+
+	list_for_each(lu, &p->target->luns, link)
+		if (group_lu_remove(lu->scsi)) {
+			p->target->busy = true;
+			group_lu_leave(lu->scsi, target_unit_left, p);
+			return true;
+		}
+	return false;
+}
+
+static void target_unit_left(void *arg, int err)
+{
+	struct pending *p = arg;
+	enum adm_status s;
+
+	if (!err && target_leaves(p))
+		return;
+	if (err) {
+		target_stays(p->target);
+		s = admin_refuse(p->call, ADM_LUN_ACTIVE, not_left);
+	} else {
+		s = target_goes(p);
+	}
+	if (s != ADM_OK)
+		pending_end(p, s);
+}
+
 enum adm_status apply_target_delete(struct adm_call *call, struct adm_target *t, bool force,
 				    void (*done)(void *arg, enum adm_status status), void *arg)
 {
 	struct pending *p = pending_new(call, t, NULL, done, arg);
-	int err;
+	const unsigned sessions = scsi_target_nexus_count(t->scsi);
+	enum adm_status s;
 
 	if (!p)
 		return ADM_NOMEM;
-	/* Rules and masks go when it is decided that the target goes, and not before. */
-	err = scsi_target_close(t->scsi, force);
-	if (err) {
+	p->force = force;
+	if (sessions && !force) {
 		free(p);
-		return err == -ENOMEM ?
-			       ADM_NOMEM :
-			       admin_refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in",
-					    scsi_target_nexus_count(t->scsi));
+		return admin_refuse(call, ADM_TARGET_ACTIVE, "%u sessions are logged in", sessions);
 	}
-	t->busy = true;
-	iscsi_target_remove(t->scsi);
-	scsi_target_delete(t->scsi, force, target_deleted, p);
-	return ADM_OK;
+	/* (Where the daemon ends, the group ends by itself.) */
+	if (call && target_leaves(p))
+		return ADM_OK;
+	s = target_goes(p);
+	if (s != ADM_OK)
+		free(p);
+	return s;
 }
 
 /* ---- logical units --------------------------------------------------------------------------- */
@@ -636,12 +706,21 @@ static void lu_deleted(void *arg, int status)
 			     ADM_OK);
 }
 
+static void lu_left(void *arg, int err)
+{
+	struct pending *p = arg;
+
+	if (err)
+		pending_end(p, admin_refuse(p->call, ADM_LUN_ACTIVE, not_left));
+	else
+		scsi_lu_delete(p->lu->scsi, false, lu_deleted, p);
+}
+
 enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 				void (*done)(void *arg, enum adm_status status), void *arg)
 {
 	struct scsi_lu_info info;
 	struct pending *p = pending_new(call, lu->target, lu, done, arg);
-	int err;
 
 	if (!p)
 		return ADM_NOMEM;
@@ -651,15 +730,11 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 		return admin_refuse(call, ADM_PREVENT_REMOVAL,
 				    "an initiator prevents medium removal");
 	}
-	err = group_lu_remove(lu->scsi);
-	if (err) {
-		free(p);
-		return admin_refuse(call, ADM_LUN_ACTIVE,
-				    "this gateway serves it for its group: hand it over first "
-				    "(--params owner=)");
-	}
 	lu->target->busy = true;
-	scsi_lu_delete(lu->scsi, false, lu_deleted, p);
+	if (group_lu_remove(lu->scsi))
+		group_lu_leave(lu->scsi, lu_left, p);
+	else
+		scsi_lu_delete(lu->scsi, false, lu_deleted, p);
 	return ADM_OK;
 }
 

@@ -105,7 +105,7 @@ bool gw_may_claim(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 	const uint64_t mine = gw_suits(gw, lu, gw->cfg.self);
 	unsigned before = 0;
 
-	if (!gw_up(gw, now) || gw->lost || gw->leaving || !gw_cell_idle(&lu->cell) ||
+	if (!gw_up(gw, now) || gw->lost || gw->leaving || lu->quits || !gw_cell_idle(&lu->cell) ||
 	    !gw_is_orphan(gw, lu, now) || !gw_mirror_lets(gw, lu)) {
 		if (!gw_is_orphan(gw, lu, now))
 			lu->orphan_since = 0;

@@ -181,6 +181,7 @@ struct gw_lu {
 	uint8_t wish;	/* where it is to go */
 	bool wish_free; /* ... and it is FREE for that one */
 	bool unheeded;	/* ... and another one had to take it then */
+	bool quits;	/* gw_lu_quit() */
 	uint64_t keep;		    /* for lu_open() */
 	uint64_t applied, applying; /* shared state: obeyed; asked to be */
 	uint64_t apply_req;

@@ -210,6 +210,16 @@ int gw_lu_remove(struct gateway *gw, unsigned n, uint64_t now)
 	return 0;
 }
 
+void gw_lu_quit(struct gateway *gw, unsigned n, bool quits, uint64_t now)
+{
+	struct gw_lu *lu = &gw->lu[n];
+
+	lu->quits = quits;
+	if (quits)
+		lu->avoid_until = 0;
+	gw_run(gw, lu, now);
+}
+
 /* ---- what comes in --------------------------------------------------------------------------- */
 static void lu_event(struct gateway *gw, struct gw_lu *lu, enum cell_event event, uint64_t now)
 {

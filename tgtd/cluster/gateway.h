@@ -197,9 +197,12 @@ void gw_free(struct gateway *gw); /* asks for nothing and tells nobody */
  * that it belongs to. Its index, or -ENOSPC, -EEXIST. At any time. */
 int gw_lu_add(struct gateway *gw, const char *id, unsigned home, uint64_t now) must_check;
 const char *gw_lu_id(const struct gateway *gw, unsigned lu);
-/* Is no more of the configuration here. It must not be owned here (gw_move() first): -EBUSY. The
+/* Is no more of the configuration here. It must not be owned here (gw_lu_quit() first): -EBUSY. The
  * index is free then. */
 int gw_lu_remove(struct gateway *gw, unsigned lu, uint64_t now) must_check;
+/* It is about to be removed, or is not after all: it is handed over, to whoever takes it, and not
+ * claimed here meanwhile. */
+void gw_lu_quit(struct gateway *gw, unsigned lu, bool quits, uint64_t now);
 
 /* Begins. @reaped: the keeper's word, or this is a new boot of the machine: no other process of
  * this gateway lives. Without it, the lease of such a one is waited for. */

@@ -20,8 +20,9 @@ static bool handover_is_wanted(const struct gateway *gw, const struct gw_lu *lu,
 	if (lu->quiet != QUIET_NO || lu->apply_req || !gw_cell_idle(&lu->cell) ||
 	    now < lu->avoid_until)
 		return false;
-	return gw->leaving || (to != GW_NOBODY && to != gw->cfg.self && to < gw->cfg.gateways &&
-			       gw_is_well(gw, to, now));
+	return gw->leaving || lu->quits ||
+	       (to != GW_NOBODY && to != gw->cfg.self && to < gw->cfg.gateways &&
+		gw_is_well(gw, to, now));
 }
 
 /* The owner serves on, and the object wants nobody any more. */

@@ -257,7 +257,7 @@ static void lost_run(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 static bool took_too_long(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	if (lu->step < LU_FENCE || lu->step > LU_ACTIVATE || lu->relock ||
-	    now - lu->since < gw->cfg.give_up_ns || !gw_cell_idle(&lu->cell) ||
+	    (now - lu->since < gw->cfg.give_up_ns && !lu->quits) || !gw_cell_idle(&lu->cell) ||
 	    lu->obj.mirror.state == GW_MIRROR_VALID) /* nobody else may */
 		return false;
 	gw_say(gw, LOG_LVL_ERROR, (int)gw_lu_index(gw, lu), "its taking is given up");

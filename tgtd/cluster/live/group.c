@@ -13,6 +13,7 @@
 #define CONNECT_AGAIN_NS (2 * NSEC_PER_SEC)
 #define LEAVE_NS (3 * NSEC_PER_SEC)
 #define END_NS (500 * NSEC_PER_MSEC) /* ... and the control client is waited for so long */
+#define LU_LEAVE_NS (10 * NSEC_PER_SEC) /* tgtadm waits so long for a unit to be handed over */
 #define LOOK_NS (100 * NSEC_PER_MSEC)
 
 static struct group *the_group;
@@ -71,6 +72,28 @@ static void group_say(void *arg, int level, int lu, const char *text)
 	       lu >= 0 && g->lu[lu].scsi ? g->lu[lu].blk->path : "", lu >= 0 ? ": " : "", text);
 }
 
+static void lu_has_left(struct group_lu *lu, int err)
+{
+	void (*left)(void *arg, int err) = lu->left;
+
+	lu->left = NULL;
+	left(lu->left_arg, err);
+}
+
+static void lus_leave(struct group *g)
+{
+	for (unsigned i = 0; i < GROUP_LUS; i++) {
+		struct group_lu *lu = &g->lu[i];
+		int err = lu->left ? group_lu_remove(lu->scsi) : 0;
+
+		if (!lu->left || (err && group_now() < lu->leave_by))
+			continue;
+		if (err)
+			gw_lu_quit(g->gw, i, false, group_now());
+		lu_has_left(lu, err);
+	}
+}
+
 static void group_look(struct loop_deferred *d)
 {
 	struct group *g = container_of(d, struct group, look);
@@ -79,6 +102,7 @@ static void group_look(struct loop_deferred *d)
 		return;
 	group_look_states(g);
 	group_mirror_look(g);
+	lus_leave(g);
 	if (g->left && gw_left(g->gw)) {
 		loop_timer_cancel(g->main, &g->leaving);
 		g->left(g->left_arg);
@@ -312,12 +336,25 @@ int group_lu_remove(struct scsi_lu *scsi)
 	struct group *g = the_group;
 	int err;
 
-	if (!lu)
+	if (!lu || g->stopped)
 		return 0;
 	err = lu->busy || lu->resets ? -EBUSY : gw_lu_remove(g->gw, (unsigned)lu->at, group_now());
 	if (!err)
 		lu->scsi = NULL;
 	return err;
+}
+
+void group_lu_leave(struct scsi_lu *scsi, void (*left)(void *arg, int err), void *arg)
+{
+	struct group_lu *lu = group_find_lu(the_group, scsi);
+	struct group *g = the_group;
+
+	ASSERT(lu && !lu->left && !g->stopped);
+	lu->left = left;
+	lu->left_arg = arg;
+	lu->leave_by = group_now() + LU_LEAVE_NS;
+	gw_lu_quit(g->gw, (unsigned)lu->at, true, group_now());
+	group_looks(g);
 }
 
 int group_lu_move(struct scsi_lu *scsi, const char *to)
@@ -443,6 +480,9 @@ void group_stop(void (*ended)(void *arg), void *arg)
 	loop_timer_cancel(g->main, &g->leaving);
 	loop_undefer(&g->look);
 	group_resets_end(g);
+	for (unsigned i = 0; i < GROUP_LUS; i++)
+		if (g->lu[i].left)
+			lu_has_left(&g->lu[i], -ESHUTDOWN);
 	g->mirror.ends = 1;
 	for (unsigned i = 0; i < GROUP_LUS; i++)
 		if (g->lu[i].scsi && g->lu[i].mirror)

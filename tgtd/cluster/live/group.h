@@ -76,9 +76,11 @@ const char *group_mirrors_not(void);
 void group_lu_conf(struct scsi_lu_conf *conf);
 /* It has been. 0 or -errno. */
 int group_lu_add(struct scsi_lu *lu) must_check;
-/* It goes. -EBUSY: this gateway owns it: it is handed over, and may be tried again. Not the
- * group's: 0. */
+/* It goes. -EBUSY: this gateway owns it, or is at work with it. Not the group's, or the group has
+ * ended: 0. */
 int group_lu_remove(struct scsi_lu *lu) must_check;
+/* After -EBUSY: it is handed over, then removed. Answer: @left, later: 0, or -errno: it stays. */
+void group_lu_leave(struct scsi_lu *lu, void (*left)(void *arg, int err), void *arg);
 /* An administrator wants it at the gateway called @to; "home": where it belongs. -ENOENT: there is
  * no such gateway. -EINVAL: it is not the group's. */
 int group_lu_move(struct scsi_lu *lu, const char *to) must_check;

@@ -42,6 +42,9 @@ struct group_lu {
 	uint64_t hash;	  /* gw_lu_hash() */
 	int at;		  /* gateway.h's index */
 	struct list asks; /* group_ask.link: what waits for the one at work */
+	void (*left)(void *arg, int err); /* group_lu_leave(); NULL: it stays */
+	void *left_arg;
+	uint64_t leave_by;
 	bool busy, going;
 	bool fresh; /* its image is open as it was looked at, and has never been asked for */
 	unsigned resets; /* of other gateways, at work: it may not go */
