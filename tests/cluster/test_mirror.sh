@@ -157,7 +157,10 @@ gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params write_cach
 is "write_cache=mirror is taken" test "$rc" = 0
 gw_admin "$owner" --dump
 is "... and dumped" grep -q 'write-cache mirror' <<<"$out"
+gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params write_cache=through
+is "write_cache=through ends the mirror" await 30 says "$owner" through
 gadm "$owner" --op update --mode logicalunit --tid 1 --lun 1 --params write_cache
+is "... and without it another one begins" await 30 says "$owner" mirrored
 gadm "$owner" --op stat --mode system --name mirror_
 is "frames are counted" grep -Eq 'mirror_frames_sent *[1-9]' <<<"$out"
 

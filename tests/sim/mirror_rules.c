@@ -151,6 +151,26 @@ static bool h_out(void)
 	return well;
 }
 
+/* write_cache=through, and =mirror again. */
+static bool h_unmirrored(void)
+{
+	struct mirror_owner *o = h_mirrored();
+	bool well;
+
+	h_answer(o, 1, SEC);
+	mirror_owner_mirrored(o, false, SEC);
+	well = o->mode == MIRROR_LOSING && H.sets == 1 && mirror_owner_shown(o, 3);
+	mirror_owner_stored(o, 3, 1, SEC);
+	well = well && H.sets == 2 && H.set.state == GW_MIRROR_INVALID;
+	mirror_owner_set_done(o, SEC);
+	mirror_owner_tick(o, 4 * SEC);
+	well = well && o->mode == MIRROR_THROUGH && H.last.kind != MIRROR_OPEN;
+	mirror_owner_mirrored(o, true, 4 * SEC);
+	well = well && H.last.kind == MIRROR_OPEN && H.last.result && H.last.mirror == 3;
+	mirror_owner_free(o);
+	return well;
+}
+
 static bool h_copy(void)
 {
 	struct mirror_owner *o = h_mirrored();
@@ -369,8 +389,9 @@ static bool h_forced(void)
 	return well;
 }
 
-static bool (*const histories[])(void) = { h_setting, h_one_frame, h_out,    h_copy,  h_group,
-					   h_found,   h_peer,	   h_killed, h_forced };
+static bool (*const histories[])(void) = { h_setting,	 h_one_frame,  h_out,	h_copy,
+					   h_group,	 h_found,      h_peer,	h_killed,
+					   h_unmirrored, h_forced };
 
 START_TEST(histories_go_by_the_rules)
 {

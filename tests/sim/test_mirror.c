@@ -72,6 +72,8 @@ static void gate_tick(struct event *e)
 	if (!g->mo)
 		return;
 	mirror_owner_peers(g->mo, well, W.now);
+	if (W.now >= TROUBLE_UNTIL || world_chance(1)) /* write_cache= */
+		mirror_owner_mirrored(g->mo, W.now >= TROUBLE_UNTIL || world_chance(80), W.now);
 	for (unsigned b = 0; b < BLOCKS; b++) {
 		if (g->mo->mode != MIRROR_VALID || world_chance(W.may.small ? 50 : 15))
 			store_write(e->gate, b);

@@ -80,6 +80,8 @@ void mirror_owner_start(struct mirror_owner *o, uint64_t epoch, uint64_t incarna
 			const struct gw_mirror *m, bool resumed, uint64_t now);
 /* Gateways that are well, a bit each. At any time. */
 void mirror_owner_peers(struct mirror_owner *o, uint32_t well, uint64_t now);
+/* config->mirrored is another one. A mirror that is there is over when all is in the store. */
+void mirror_owner_mirrored(struct mirror_owner *o, bool mirrored, uint64_t now);
 
 /* Sectors @map of @block change. Called with the change, in one critical section: generations
  * are in the order of contents. They go by @channel. 0 and *@gen: who reads waits for

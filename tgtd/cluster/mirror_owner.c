@@ -125,6 +125,15 @@ static bool mirror_names(const struct gw_mirror *m, unsigned peer)
 	return m->state == GW_MIRROR_VALID && m->peer == peer;
 }
 
+static void owner_loses(struct mirror_owner *o)
+{
+	o->mode = MIRROR_LOSING;
+	mirror_blocks_freeze(o);
+	mirror_orders_restart(o, false);
+	mirror_blocks_look(o);
+	o->ops->write_all(o->arg);
+}
+
 /* It is lost, for the reason @why. What the object says of it decides what follows. */
 static void link_lost(struct mirror_owner *o, const char *why, uint64_t now)
 {
@@ -133,11 +142,7 @@ static void link_lost(struct mirror_owner *o, const char *why, uint64_t now)
 	if (o->mode != MIRROR_VALID)
 		return;
 	counter_add(&o->counts.dismissals, 1);
-	o->mode = MIRROR_LOSING;
-	mirror_blocks_freeze(o);
-	mirror_orders_restart(o, false);
-	mirror_blocks_look(o);
-	o->ops->write_all(o->arg);
+	owner_loses(o);
 }
 
 /* The object may already name this mirror: it goes on, or is lost. Else it may begin anew. */
@@ -328,6 +333,17 @@ void mirror_owner_refresh(struct mirror_owner *o, uint64_t now)
 	mirror_owner_tick(o, now);
 }
 
+/* It is to be mirrored no more: as if the peer had been lost, which it has not. */
+static void unmirrored_run(struct mirror_owner *o, uint64_t now)
+{
+	if (o->cfg.mirrored || o->link == LINK_NONE || o->setting || o->mode == MIRROR_SETTING)
+		return;
+	owner_say(o, LOG_LVL_NOTICE, "is not wanted any more");
+	link_gives_up(o, now);
+	if (o->mode == MIRROR_VALID)
+		owner_loses(o);
+}
+
 /* A peer is looked for: a mirror that the object mirror_names is never the next one. */
 static void choose_run(struct mirror_owner *o, uint64_t now)
 {
@@ -354,6 +370,7 @@ void mirror_owner_tick(struct mirror_owner *o, uint64_t now)
 	link_run(o, now);
 	if (o->mode == MIRROR_SETTING && !o->setting)
 		object_set(o, GW_MIRROR_VALID);
+	unmirrored_run(o, now);
 	if (o->mode == MIRROR_LOSING)
 		losing_run(o, now);
 	choose_run(o, now);
@@ -404,6 +421,12 @@ void mirror_owner_start(struct mirror_owner *o, uint64_t epoch, uint64_t incarna
 void mirror_owner_peers(struct mirror_owner *o, uint32_t well, uint64_t now)
 {
 	o->well = well;
+	mirror_owner_tick(o, now);
+}
+
+void mirror_owner_mirrored(struct mirror_owner *o, bool mirrored, uint64_t now)
+{
+	o->cfg.mirrored = mirrored;
 	mirror_owner_tick(o, now);
 }
 

@@ -377,10 +377,26 @@ static void settle_found(struct group_lu *lu, const struct gw_show_lu *show)
 	group_run(a);
 }
 
+/* write_cache=: the unit is served, and its mirror is to begin, or to end. Its end is another
+ * thread's (publish()). */
+static void look_wanted(struct group_lu *lu)
+{
+	struct scsi_lu_info info;
+
+	scsi_lu_get_info(lu->scsi, &info);
+	pthread_rwlock_rdlock(&lu->group->mirror.lock);
+	if (lu->mirror && lu->runs && lu->wanted != info.conf.write_cache) {
+		lu->wanted = info.conf.write_cache;
+		mirror_lu_mirrored(lu->mirror, lu->wanted);
+	}
+	pthread_rwlock_unlock(&lu->group->mirror.lock);
+}
+
 void group_mirrored_look(struct group_lu *lu)
 {
 	struct gw_show_lu show;
 
+	look_wanted(lu);
 	gw_show_lu(lu->group->gw, (unsigned)lu->at, &show);
 	if (show.known && !lu->settled)
 		settle_found(lu, &show);

@@ -596,6 +596,14 @@ void mirror_lu_peers(struct mirror_lu *lu, uint32_t well)
 	lu_kick(lu);
 }
 
+void mirror_lu_mirrored(struct mirror_lu *lu, bool mirrored)
+{
+	leaf_lock(&lu->lock);
+	mirror_owner_mirrored(lu->rules, mirrored, now_ns());
+	leaf_unlock(&lu->lock);
+	lu_kick(lu);
+}
+
 void mirror_lu_frame(struct mirror_lu *lu, unsigned from, const struct mirror_frame *f)
 {
 	leaf_lock(&lu->lock);

@@ -61,6 +61,7 @@ int mirror_lu_begin(const struct mirror_lu_conf *conf, const struct mirror_lu_op
 void mirror_lu_start(struct mirror_lu *lu, uint64_t epoch, uint64_t incarnation,
 		     const struct gw_mirror *m, bool resumed);
 void mirror_lu_peers(struct mirror_lu *lu, uint32_t well);
+void mirror_lu_mirrored(struct mirror_lu *lu, bool mirrored);
 void mirror_lu_frame(struct mirror_lu *lu, unsigned from, const struct mirror_frame *f);
 void mirror_lu_down(struct mirror_lu *lu, unsigned peer);
 void mirror_lu_set_done(struct mirror_lu *lu);
