@@ -171,6 +171,30 @@ static bool h_unmirrored(void)
 	return well;
 }
 
+/* A peer that takes an OPEN and no more is not asked again at once. */
+static bool h_lost_again(void)
+{
+	struct mirror_owner *o = h_mirrored();
+	const uint64_t lost = SEC + 2001 * MS;
+	bool well;
+
+	mirror_owner_tick(o, lost);
+	mirror_owner_stored(o, 3, 1, lost);
+	mirror_owner_set_done(o, lost);
+	mirror_owner_tick(o, lost + 1999 * MS);
+	well = o->mode == MIRROR_THROUGH && o->link == LINK_NONE;
+	mirror_owner_tick(o, lost + 2000 * MS);
+	well = well && o->link == LINK_OPENING;
+	h_answer(o, 1, lost + 2000 * MS);
+	mirror_owner_set_done(o, lost + 2000 * MS);
+	well = well && o->mode == MIRROR_VALID;
+	mirror_owner_peers(o, 0, 2 * lost);
+	mirror_owner_peers(o, 2, 2 * lost); /* it has been away */
+	well = well && !o->lost[1];
+	mirror_owner_free(o);
+	return well;
+}
+
 static bool h_copy(void)
 {
 	struct mirror_owner *o = h_mirrored();
@@ -391,7 +415,7 @@ static bool h_forced(void)
 
 static bool (*const histories[])(void) = { h_setting,	 h_one_frame,  h_out,	h_copy,
 					   h_group,	 h_found,      h_peer,	h_killed,
-					   h_unmirrored, h_forced };
+					   h_unmirrored, h_lost_again, h_forced };
 
 START_TEST(histories_go_by_the_rules)
 {

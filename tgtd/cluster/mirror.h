@@ -35,7 +35,7 @@ struct mirror_owner_config {
 	bool mirrored;	 /* write_cache=mirror: otherwise all is written through */
 	/* ns. 0: the value in parentheses */
 	uint64_t dismiss_ns; /* a peer that leaves something unanswered for so long is lost (2 s) */
-	uint64_t retry_ns;   /* between attempts with one peer (0.5 s) */
+	uint64_t retry_ns;   /* between attempts with one peer (0.5 s); more, if it is lost often */
 	uint64_t ping_ns;    /* a peer that has nothing to do gives a sign of life (0.5 s) */
 };
 

@@ -89,7 +89,8 @@ struct mirror_owner {
 	uint64_t peer_incarnation, mirror;
 	uint64_t since; /* LINK_OPENING: when the first attempt was made */
 	uint64_t opened_at, heard, said_at;
-	uint64_t avoid[GW_GATEWAYS];
+	uint64_t avoid[GW_GATEWAYS], valid_since;
+	uint8_t lost[GW_GATEWAYS]; /* how often it was lost soon after it had become the peer */
 
 	struct mirror_block *block;
 	uint32_t *bucket, buckets, free, used;

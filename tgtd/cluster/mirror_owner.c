@@ -18,6 +18,7 @@
 #include "tgtd/cluster/mirror_impl.h"
 
 #define OPENS_PER_DISMISSAL 4
+#define LOST_MOST 3
 
 struct mirror_owner *mirror_owner_new(const struct mirror_owner_config *config,
 				      const struct mirror_owner_ops *ops, void *arg)
@@ -112,9 +113,23 @@ static void link_again(struct mirror_owner *o, uint64_t now)
 	link_open(o, now);
 }
 
+/* A network may carry an OPEN and lose what is long. Each loss makes writes wait, so who is lost
+ * soon after it has become the peer is asked again after 2, 8, 32 s. */
+static void link_counts_loss(struct mirror_owner *o, uint64_t now)
+{
+	uint8_t *n = &o->lost[o->peer];
+
+	if (now - o->valid_since >= o->cfg.dismiss_ns << 2 * (LOST_MOST - 1))
+		*n = 0;
+	else if (*n < LOST_MOST)
+		++*n;
+}
+
 static void link_gives_up(struct mirror_owner *o, uint64_t now)
 {
-	o->avoid[o->peer] = now + o->cfg.retry_ns;
+	const unsigned n = o->lost[o->peer];
+
+	o->avoid[o->peer] = now + (n ? o->cfg.dismiss_ns << 2 * (n - 1) : o->cfg.retry_ns);
 	o->link = LINK_NONE;
 	if (o->mode == MIRROR_LOSING && !o->setting)
 		mirror_blocks_again(o, true);
@@ -138,6 +153,8 @@ static void owner_loses(struct mirror_owner *o)
 static void link_lost(struct mirror_owner *o, const char *why, uint64_t now)
 {
 	owner_say(o, LOG_LVL_WARN, why);
+	if (o->mode == MIRROR_VALID)
+		link_counts_loss(o, now);
 	link_gives_up(o, now);
 	if (o->mode != MIRROR_VALID)
 		return;
@@ -307,6 +324,7 @@ void mirror_owner_set_done(struct mirror_owner *o, uint64_t now)
 	o->closed = false;
 	if (o->object.state == GW_MIRROR_VALID) {
 		o->mode = MIRROR_VALID;
+		o->valid_since = now;
 		if (o->link == LINK_NONE)
 			link_lost(o, "was lost while the object was changed", now);
 		else
@@ -420,6 +438,9 @@ void mirror_owner_start(struct mirror_owner *o, uint64_t epoch, uint64_t incarna
 
 void mirror_owner_peers(struct mirror_owner *o, uint32_t well, uint64_t now)
 {
+	for (unsigned g = 0; g < o->cfg.gateways; g++)
+		if (well & ~o->well & 1u << g)
+			o->lost[g] = 0; /* it has come back */
 	o->well = well;
 	mirror_owner_tick(o, now);
 }
