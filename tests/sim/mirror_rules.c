@@ -398,6 +398,10 @@ static bool h_forced(void)
 	for (unsigned i = 0;
 	     i < 20000 && !(gw_mirror_is_away(gw, &gw->lu[0], W.now) && !gw_cell_idle(cell)); i++)
 		world_run(W.now + MS / 10);
+	well = well && gw_mirror_force(gw, 0, W.now) == -EBUSY; /* they may be coming */
+	world_run(W.now + gw->cfg.give_up_ns);
+	for (unsigned i = 0; i < 20000 && gw_cell_idle(cell); i++)
+		world_run(W.now + MS / 10);
 	well = well && !gw_mirror_force(gw, 0, W.now) && !gw_cell_idle(cell);
 	o.mirror.epoch += 2;
 	W.object[GATES].version = ++W.nonce;

@@ -254,7 +254,8 @@ static enum adm_status lu_set(struct adm_call *call, struct adm_lu *lu, struct s
 		       err == -ENOENT ? admin_refuse(call, ADM_INVALID_REQUEST,
 						     "mirror is 'lost', not '%s'", v) :
 		       err == -EBUSY ? admin_refuse(call, ADM_INVALID_REQUEST,
-						    "a gateway that has all of it is there") :
+						    "a gateway that has all of it is there, or "
+						    "was so 20 s ago") :
 				       admin_refuse(call, ADM_INVALID_REQUEST,
 						    "it is no unit of a group of gateways");
 	}

@@ -460,7 +460,9 @@ int gw_mirror_force(struct gateway *gw, unsigned n, uint64_t now)
 {
 	struct gw_lu *lu = &gw->lu[n];
 
-	if (!lu->id || !gw_mirror_is_away(gw, lu, now))
+	/* Who has what it would lose may be about to claim. */
+	if (!lu->id || !gw_mirror_is_away(gw, lu, now) || !lu->alone_since ||
+	    now - lu->alone_since < gw->cfg.give_up_ns)
 		return -EBUSY;
 	lu->mirror_force = lu->obj.mirror.epoch;
 	gw_hint(gw, n, now);
