@@ -145,9 +145,9 @@ def read(at=None, n=None):
 for at in range(0, SECTORS, 64):
     n = min(64, SECTORS - at)
     paths.transfer(lambda p: command(p, rw16(0x93, at, n), bytes(512)))
-print('at work', flush=True)
 ways = [write] * 8 + [zero, unmap] * 2 + [atomic] + [compare_and_write] * 3 + [sync] + [read] * 4
 ATOMIC = offered()
+print('at work', flush=True)
 if not ATOMIC:
     ways.remove(atomic)
 if 'WAYS' in os.environ:
