@@ -85,7 +85,7 @@ struct page {
 };
 struct lun {
 	enum gw_state state;
-	bool configured; /* the process has been told of it */
+	bool configured, quits; /* the process has been told of it, or is being rid of it */
 	bool open, held;
 	uint64_t tenure; /* counts openings: an epoch may have two, of one gateway's processes */
 	uint64_t gen;	/* of shared state, as it is obeyed, or as it was heard of */

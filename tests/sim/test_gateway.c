@@ -77,21 +77,51 @@ static void unit_comes(struct event *e)
 	unit_added(e->gate, (unsigned)e->a);
 }
 
-static void unit_goes(unsigned gate, unsigned unit)
+static bool unit_removed(unsigned gate, unsigned unit)
 {
 	struct gate *g = &W.gate[gate];
 	struct lun *l = &g->lun[unit];
 
-	if (!l->configured || gw_lu_remove(g->gw, unit, local_time(gate)))
-		return;
+	if (gw_lu_remove(g->gw, unit, local_time(gate)))
+		return false;
 	world_says("gate %u, unit %u: is removed", gate, unit);
 	W.removed++;
 	if (l->open || l->state == GW_ACTIVE)
 		world_fails("gate %u, unit %u: is removed while it is open", gate, unit);
-	l->configured = false;
+	l->configured = l->quits = false;
 	l->state = GW_TRANSITIONING;
 	l->gen = l->denied = 0;
 	event_new(gate, unit_comes, world_random(3 * SEC))->a = unit;
+	return true;
+}
+
+/* It is handed over, or stays. */
+static void unit_leaves(struct event *e)
+{
+	struct lun *l = &W.gate[e->gate].lun[e->a];
+
+	if (!l->quits || unit_removed(e->gate, (unsigned)e->a))
+		return;
+	if (W.now < e->b && !W.healing) {
+		event_again(e, 50 * MS);
+		return;
+	}
+	l->quits = false;
+	gw_lu_quit(W.gate[e->gate].gw, (unsigned)e->a, false, local_time(e->gate));
+}
+
+static void unit_goes(unsigned gate, unsigned unit)
+{
+	struct lun *l = &W.gate[gate].lun[unit];
+	struct event *e;
+
+	if (!l->configured || l->quits || unit_removed(gate, unit))
+		return;
+	l->quits = true;
+	gw_lu_quit(W.gate[gate].gw, unit, true, local_time(gate));
+	e = event_new(gate, unit_leaves, 50 * MS);
+	e->a = unit;
+	e->b = W.now + 4 * SEC;
 }
 
 /* By somebody who knows no better: its version counts anew. */
@@ -131,7 +161,7 @@ static void process_starts(unsigned gate, bool reaped)
 	world_says("gate %u starts", gate);
 	for (unsigned u = 0; u < UNITS; u++) {
 		g->lun[u].state = GW_TRANSITIONING;
-		g->lun[u].configured = false;
+		g->lun[u].configured = g->lun[u].quits = false;
 	}
 	for (unsigned u = 0; u < UNITS; u++)
 		if (W.may.admin && !W.healing && world_chance(40))
