@@ -496,7 +496,7 @@ START_TEST(rule_8_a_wish_outlives_the_owner)
 }
 END_TEST
 
-/* The unit was removed at the gateway that it is to go to. It is not handed over again and again. */
+/* The unit was removed where it is to go. It is not handed over again and again. */
 START_TEST(rule_8_a_wish_that_nobody_fulfils_is_forgotten)
 {
 	calm_world();

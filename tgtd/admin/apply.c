@@ -706,7 +706,7 @@ static void lu_deleted(void *arg, int status)
 			     ADM_OK);
 }
 
-static void lu_left(void *arg, int err)
+static void lu_left_group(void *arg, int err)
 {
 	struct pending *p = arg;
 
@@ -732,7 +732,7 @@ enum adm_status apply_lu_delete(struct adm_call *call, struct adm_lu *lu,
 	}
 	lu->target->busy = true;
 	if (group_lu_remove(lu->scsi))
-		group_lu_leave(lu->scsi, lu_left, p);
+		group_lu_leave(lu->scsi, lu_left_group, p);
 	else
 		scsi_lu_delete(lu->scsi, false, lu_deleted, p);
 	return ADM_OK;

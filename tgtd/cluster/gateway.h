@@ -260,7 +260,8 @@ void gw_unquiesce(struct gateway *gw, unsigned lu, uint64_t cookie, uint64_t now
 void gw_mirror_set(struct gateway *gw, unsigned lu, const struct gw_mirror *m, uint64_t now);
 /* An administrator gives up what owner and mirror had: any gateway may claim, and the LU is in
  * doubt. -EBUSY: there is nothing to give up, or somebody is there who has it, or has not been
- * missing for give_up_ns. It is of the mirror that is known here now: if there is another when the object can be written, nothing is done. */
+ * missing for give_up_ns. It is of the mirror that is known here now: if there is another when the
+ * object can be written, nothing is done. */
 int gw_mirror_force(struct gateway *gw, unsigned lu, uint64_t now) must_check;
 
 /* ---- what is known --------------------------------------------------------------------------- */
