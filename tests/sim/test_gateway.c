@@ -64,8 +64,7 @@ static void unit_added(unsigned gate, unsigned unit)
 	l->configured = true;
 	l->state = GW_TRANSITIONING;
 	snprintf(id, sizeof(id), "unit%u", unit);
-	ck_assert_int_eq(gw_lu_add(W.gate[gate].gw, id, unit % GATES, local_time(gate)),
-			 (int)unit);
+	ck_assert_int_eq(gw_lu_add(W.gate[gate].gw, id, unit % GATES, local_time(gate)), (int)unit);
 }
 
 static void unit_comes(struct event *e)
@@ -405,7 +404,7 @@ static void heal(struct event *e)
 
 /* ---- a seed ---------------------------------------------------------------------------------- */
 #define FIGURES 20 /* from W.reads on */
-static struct { /* over all seeds */
+static struct {	   /* over all seeds */
 	struct gw_counts counts;
 	uint64_t of[24];
 	uint64_t events;
@@ -493,10 +492,9 @@ static void world_is_well(void)
 
 static struct profile profile_of(uint64_t seed)
 {
-	struct profile p = { .moves = seed & 8,
-			     .reserves = seed & 16,
-			     .quiets = true,
-			     .admin = seed % 64 >= 48 };
+	struct profile p = {
+		.moves = seed & 8, .reserves = seed & 16, .quiets = true, .admin = seed % 64 >= 48
+	};
 
 	if (seed % 16 == 10) {
 		p.kills = p.moves = p.prompt = true;

@@ -174,14 +174,14 @@ struct gw_lu {
 	uint64_t fenced;	      /* when all that had to be was fenced */
 	uint64_t since;		      /* the way began: give_up_ns */
 	uint64_t retry_at, avoid_until, next_poll;
-	uint64_t orphan_since;	    /* nobody serves it; 0: somebody does */
-	uint64_t named, named_at;   /* its owner's incarnation; when it was first known here */
-	uint64_t ghost_since;	    /* ... but that gateway has no object; 0: it has */
+	uint64_t orphan_since;	  /* nobody serves it; 0: somebody does */
+	uint64_t named, named_at; /* its owner's incarnation; when it was first known here */
+	uint64_t ghost_since;	  /* ... but that gateway has no object; 0: it has */
 	uint8_t named_owner;
-	uint8_t wish;	/* where it is to go */
-	bool wish_free; /* ... and it is FREE for that one */
-	bool unheeded;	/* ... and another one had to take it then */
-	bool quits;	/* gw_lu_quit() */
+	uint8_t wish;		    /* where it is to go */
+	bool wish_free;		    /* ... and it is FREE for that one */
+	bool unheeded;		    /* ... and another one had to take it then */
+	bool quits;		    /* gw_lu_quit() */
 	uint64_t keep;		    /* for lu_open() */
 	uint64_t applied, applying; /* shared state: obeyed; asked to be */
 	uint64_t apply_req;

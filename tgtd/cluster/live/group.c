@@ -12,7 +12,7 @@
 #define TRANSITION_S 10 /* initiators need not wait longer for a unit that changes hands */
 #define CONNECT_AGAIN_NS (2 * NSEC_PER_SEC)
 #define LEAVE_NS (3 * NSEC_PER_SEC)
-#define END_NS (500 * NSEC_PER_MSEC) /* ... and the control client is waited for so long */
+#define END_NS (500 * NSEC_PER_MSEC)	/* ... and the control client is waited for so long */
 #define LU_LEAVE_NS (10 * NSEC_PER_SEC) /* tgtadm waits so long for a unit to be handed over */
 #define LOOK_NS (100 * NSEC_PER_MSEC)
 

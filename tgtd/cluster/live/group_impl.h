@@ -39,14 +39,14 @@ struct group_lu {
 	struct group *group;
 	struct scsi_lu *scsi; /* NULL: the index is free */
 	struct blk *blk;
-	uint64_t hash;	  /* gw_lu_hash() */
-	int at;		  /* gateway.h's index */
-	struct list asks; /* group_ask.link: what waits for the one at work */
+	uint64_t hash;			  /* gw_lu_hash() */
+	int at;				  /* gateway.h's index */
+	struct list asks;		  /* group_ask.link: what waits for the one at work */
 	void (*left)(void *arg, int err); /* group_lu_leave(); NULL: it stays */
 	void *left_arg;
 	uint64_t leave_by;
 	bool busy, going;
-	bool fresh; /* its image is open as it was looked at, and has never been asked for */
+	bool fresh;	 /* its image is open as it was looked at, and has never been asked for */
 	unsigned resets; /* of other gateways, at work: it may not go */
 	struct offload_lane lane;
 	uint64_t told; /* the size that other gateways may know; 0: this one does not */
@@ -79,7 +79,7 @@ struct group {
 	struct loop_msg unfenced_msg;
 	struct group_lu lu[GROUP_LUS];
 	struct timer tick, retry, leaving, ending;
-	bool abandoned; /* the control client is not waited for any more */
+	bool abandoned;	    /* the control client is not waited for any more */
 	struct list resets; /* scsi_gateway_reset.link: of initiators here, at work elsewhere */
 	uint64_t cookies;
 	struct {
