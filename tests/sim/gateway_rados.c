@@ -164,7 +164,8 @@ static void wish_check(const struct gw_lu_object *before, const struct gw_lu_obj
 			     before->incarnation == after->incarnation;
 	const uint8_t to = before->wanted;
 
-	if (!W.may.prompt || to >= GATES || after->claim != GW_CLAIMED || claimed ||
+	/* (One that may not have the unit is forgotten at last.) */
+	if (!W.may.prompt || W.may.admin || to >= GATES || after->claim != GW_CLAIMED || claimed ||
 	    after->owner == to || after->wanted == to || !W.gate[to].gw || W.gate[to].gw->leaving ||
 	    W.now < W.gate[to].began + 3 * SEC || W.object[to].written_at + 600 * MS < W.now)
 		return;
