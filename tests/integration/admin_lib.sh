@@ -22,10 +22,17 @@ failures=0
 tries=0 # ports that were taken
 trap 'daemon_kill; rm -rf "$dir"' EXIT
 
-# A port that nobody has now at ADDRESS (127.0.0.1). The kernel gives it to nobody; another test may
-# take it before the daemon does, and daemon_start then tries another.
+# A port that nobody has now at ADDRESS (127.0.0.1), and that this test has not been given before. The
+# kernel gives it to nobody; another test may take it before the daemon does, and daemon_start then
+# tries another.
 pick_port() {
-	PYTHONPATH=tests/support python3 -B -c 'import ports, sys; print(ports.free_port(sys.argv[1]))' "${1:-127.0.0.1}"
+	local p
+	while :; do
+		p=$(PYTHONPATH=tests/support python3 -B -c 'import ports, sys; print(ports.free_port(sys.argv[1]))' \
+			"${1:-127.0.0.1}") || return
+		grep -qsx "$p" "$dir/picked" || break
+	done
+	echo "$p" | tee -a "$dir/picked"
 }
 port=${TGT_TEST_PORT:-$(pick_port)}
 
