@@ -308,6 +308,30 @@ START_TEST(all_is_found)
 }
 END_TEST
 
+/* A peer names sectors of another size. What is given out is what is there, and no more. */
+START_TEST(sectors_of_another_size)
+{
+	struct mirror_adopted page;
+	static uint8_t block[4096];
+	uint32_t at = 0;
+
+	begin();
+	one(MIRROR_WRITE, 4, 1, 0xff);
+	frame(LU, MIRROR_BATCHED);
+	f.shift = 12;
+	f.n = 1;
+	f.record[0] = (struct mirror_record){
+		.op = MIRROR_WRITE, .block = 4, .gen = 2, .map = 1, .ref = MIRROR_INLINE
+	};
+	f.record[0].crc = mirror_sum(data, f.data_len = sizeof(block));
+	goes(MIRROR_OK);
+	ck_assert_int_eq(mirror_live_look(live, LU, &at, &page, block), MIRROR_TAKE_MORE);
+	ck_assert_uint_eq(page.map, 1);
+	ck_assert_uint_eq(page.shift, 12);
+	mirror_live_free(live);
+}
+END_TEST
+
 /* A takeover that the store gets itself: pages stay until the object says that they are over. So
  * who is killed meanwhile finds them all. */
 START_TEST(looked_at)
@@ -740,6 +764,7 @@ START_TEST(killed_anywhere)
 }
 END_TEST
 
-UNIT_TABLE("mirror_memory", 60, { all_is_found }, { looked_at }, { rests }, { found_may_be_named },
-	   { larger_blocks }, { group_without_its_end }, { another_size }, { foreign_parts, 10 },
-	   { foreign_files }, { killed_anywhere, 2 }, { lent })
+UNIT_TABLE("mirror_memory", 60, { all_is_found }, { looked_at }, { sectors_of_another_size },
+	   { rests }, { found_may_be_named }, { larger_blocks }, { group_without_its_end },
+	   { another_size }, { foreign_parts, 10 }, { foreign_files }, { killed_anywhere, 2 },
+	   { lent })

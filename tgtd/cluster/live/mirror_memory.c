@@ -307,11 +307,13 @@ void mirror_memory_drop(struct mirror_memory *m, uint32_t page)
 	m->free[m->nfree++] = e->frame;
 }
 
-const uint8_t *mirror_memory_data(const struct mirror_memory *m, uint32_t page, unsigned *shift)
+const uint8_t *mirror_memory_data(const struct mirror_memory *m, uint32_t page, unsigned *shift,
+				  uint64_t *map)
 {
 	const struct memory_entry *e = &m->entry[page];
 
 	*shift = e->shift;
+	*map = e->map;
 	BUG_ON(page >= m->super.pages || !e->slot);
 	return memory_sum(m, e) == e->crc ? memory_frame(m, e->frame) : NULL;
 }

@@ -80,7 +80,7 @@ static bool live_adopt(void *arg, uint32_t page, uint64_t lu, uint64_t block, ui
 	struct mirror_adopted a = { .block = block, .gen = gen, .map = map };
 	int err;
 
-	a.data = mirror_memory_data(l->memory, page, &a.shift);
+	a.data = mirror_memory_data(l->memory, page, &a.shift, &a.map);
 	if (!a.data) {
 		live_refuses(l, MIRROR_TAKE_BAD, lu, block, "its checksum is wrong");
 		return false;
@@ -394,7 +394,7 @@ enum mirror_taken mirror_live_look(struct mirror_live *l, uint64_t lu, uint32_t 
 
 	pthread_mutex_lock(&l->lock);
 	if (mirror_peer_look(l->peer, lu, at, &n, &page->block, &page->gen, &page->map)) {
-		held = mirror_memory_data(l->memory, n, &page->shift);
+		held = mirror_memory_data(l->memory, n, &page->shift, &page->map);
 		found = held ? MIRROR_TAKE_MORE : MIRROR_TAKE_BAD;
 		if (held)
 			memcpy(data, held, memory_page(l));
