@@ -74,8 +74,12 @@ void group_mirrored_set(void *arg, unsigned at)
 {
 	struct group_lu *lu = group_lu_at(arg, at);
 
-	if (lu && lu->mirror)
+	if (!lu)
+		return;
+	pthread_rwlock_rdlock(&lu->group->mirror.lock); /* its end is another thread's */
+	if (lu->mirror)
 		mirror_lu_set_done(lu->mirror);
+	pthread_rwlock_unlock(&lu->group->mirror.lock);
 }
 
 /* ---- lu_open --------------------------------------------------------------------------------- */
@@ -377,32 +381,32 @@ static void settle_found(struct group_lu *lu, const struct gw_show_lu *show)
 	group_run(a);
 }
 
-/* write_cache=: the unit is served, and its mirror is to begin, or to end. Its end is another
- * thread's (publish()). */
-static void look_wanted(struct group_lu *lu)
+/* The unit is served. write_cache=: its mirror is to begin, or to end. refresh=1: somebody has
+ * looked at it. */
+static void look_served(struct group_lu *lu, const struct gw_show_lu *show)
 {
 	struct scsi_lu_info info;
 
 	scsi_lu_get_info(lu->scsi, &info);
-	pthread_rwlock_rdlock(&lu->group->mirror.lock);
-	if (lu->mirror && lu->runs && lu->wanted != info.conf.write_cache) {
+	if (lu->wanted != info.conf.write_cache) {
 		lu->wanted = info.conf.write_cache;
 		mirror_lu_mirrored(lu->mirror, lu->wanted);
 	}
-	pthread_rwlock_unlock(&lu->group->mirror.lock);
+	if (show->mirror.state == GW_MIRROR_DOUBT && !blk_doubt(lu->blk))
+		mirror_lu_refresh(lu->mirror);
 }
 
 void group_mirrored_look(struct group_lu *lu)
 {
 	struct gw_show_lu show;
 
-	look_wanted(lu);
 	gw_show_lu(lu->group->gw, (unsigned)lu->at, &show);
 	if (show.known && !lu->settled)
 		settle_found(lu, &show);
-	/* refresh=1: somebody has looked at it. */
-	if (lu->mirror && lu->runs && show.mirror.state == GW_MIRROR_DOUBT && !blk_doubt(lu->blk))
-		mirror_lu_refresh(lu->mirror);
+	pthread_rwlock_rdlock(&lu->group->mirror.lock); /* its end is another thread's */
+	if (lu->mirror && lu->runs)
+		look_served(lu, &show);
+	pthread_rwlock_unlock(&lu->group->mirror.lock);
 }
 
 void group_mirrored_init(struct group_lu *lu)
