@@ -339,6 +339,57 @@ static bool h_peer(void)
 	return well;
 }
 
+/* Of units that were deleted here: what holds nothing goes when there is no other place. */
+static bool h_idle(void)
+{
+	const struct mirror_peer_config config = { .self = 1, .lus = 2, .pages = 4 };
+	const struct mirror_stamp found = { .lu = 1, .mirror = 5, .epoch = 1, .incarnation = 3 };
+	struct mirror_peer *p = mirror_peer_new(&config, &h_peer_ops, NULL);
+	struct mirror_frame f = { .kind = MIRROR_OPEN,
+				  .result = 1,
+				  .shift = SHIFT,
+				  .lu = 2,
+				  .session = { 1, 1, 1 },
+				  .mirror = 5 };
+	struct mirror_held held;
+	bool well;
+
+	memset(&H, 0, sizeof(H));
+	ck_assert_int_eq(mirror_peer_found(p, 0, &found), 0);
+	mirror_peer_found_all(p);
+	mirror_peer_incarnation(p, 4);
+	mirror_peer_frame(p, 2, 0, &f, SEC);
+	well = H.last.result == MIRROR_OK;
+	f.lu = 3;
+	mirror_peer_frame(p, 2, 0, &f, SEC);
+	mirror_peer_frame(p, 2, 0, &f, 600 * SEC);
+	well = well && H.last.result == MIRROR_NOROOM;
+	f.kind = MIRROR_BATCHED;
+	f.lu = 2; /* a sign of life */
+	mirror_peer_frame(p, 2, 0, &f, 600 * SEC);
+	f.kind = MIRROR_OPEN;
+	f.lu = 3;
+	mirror_peer_frame(p, 2, 0, &f, 601 * SEC);
+	well = well && H.last.result == MIRROR_OK && !mirror_peer_held(p, 1, &held) &&
+	       mirror_peer_held(p, 2, &held);
+	/* One that holds something stays. */
+	f.kind = MIRROR_BATCHED;
+	f.n = 1;
+	f.record[0] = (struct mirror_record){
+		.op = MIRROR_WRITE, .block = 1, .gen = 9, .map = 1
+	};
+	mirror_peer_frame(p, 2, 0, &f, 601 * SEC);
+	f.lu = 2;
+	mirror_peer_frame(p, 2, 0, &f, 601 * SEC);
+	f.kind = MIRROR_OPEN;
+	f.n = 0;
+	f.lu = 4;
+	mirror_peer_frame(p, 2, 0, &f, 9999 * SEC);
+	well = well && H.last.result == MIRROR_NOROOM && p->used == 2;
+	mirror_peer_free(p);
+	return well;
+}
+
 /* Killed between OPEN and the object: what is found gives way when that is read, not before. */
 static bool h_peer_found(uint64_t epoch, const struct gw_mirror *m)
 {
@@ -419,7 +470,7 @@ static bool h_forced(void)
 
 static bool (*const histories[])(void) = { h_setting,	 h_one_frame,  h_out,	h_copy,
 					   h_group,	 h_found,      h_peer,	h_killed,
-					   h_unmirrored, h_lost_again, h_forced };
+					   h_unmirrored, h_lost_again, h_forced, h_idle };
 
 START_TEST(histories_go_by_the_rules)
 {

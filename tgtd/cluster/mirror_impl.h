@@ -154,6 +154,7 @@ struct mirror_slot {
 	bool used, sealed, valid; /* @valid: the object names it, when last read */
 	struct mirror_stamp stamp;
 	struct mirror_session session;
+	uint64_t heard; /* the session's last frame; 0: none has come to what was found */
 	uint32_t pages, walk;
 	struct peer_tomb tomb[MIRROR_TOMBS];
 };

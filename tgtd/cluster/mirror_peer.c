@@ -16,6 +16,8 @@
 #include "events/log.h"
 #include "tgtd/cluster/mirror_impl.h"
 
+#define SLOT_IDLE_NS (600 * NSEC_PER_SEC)
+
 struct mirror_peer *mirror_peer_new(const struct mirror_peer_config *config,
 				    const struct mirror_peer_ops *ops, void *arg)
 {
@@ -154,9 +156,32 @@ static void slot_end(struct mirror_peer *p, uint32_t slot)
 	counter_add32(&p->counts.mirrors, (uint32_t)-1);
 }
 
+/* One that holds nothing and of which nobody has been heard for long. Units that are deleted here
+ * before their owner has given up the mirror leave such ones: of them no object is read any more. */
+static uint32_t slot_idle(struct mirror_peer *p, uint64_t now)
+{
+	uint64_t longest = SLOT_IDLE_NS;
+	uint32_t idle = MIRROR_NONE;
+
+	for (uint32_t i = 0; i < p->cfg.lus; i++) {
+		struct mirror_slot *s = &p->slot[i];
+		bool holds = s->pages || s->sealed;
+
+		if (!s->heard) /* it was found, and nobody came: from now on */
+			s->heard = now;
+		for (unsigned t = 0; t < MIRROR_TOMBS; t++)
+			holds |= s->tomb[t].count != 0;
+		if (holds || now - s->heard < longest)
+			continue;
+		longest = now - s->heard;
+		idle = i;
+	}
+	return idle;
+}
+
 /* A new mirror, empty. */
 static enum mirror_result slot_begin(struct mirror_peer *p, uint32_t slot,
-				     const struct mirror_frame *f)
+				     const struct mirror_frame *f, uint64_t now)
 {
 	const struct mirror_stamp stamp = { .lu = f->lu,
 					    .mirror = f->mirror,
@@ -167,18 +192,23 @@ static enum mirror_result slot_begin(struct mirror_peer *p, uint32_t slot,
 		slot_end(p, slot);
 	for (slot = 0; slot < p->cfg.lus && p->slot[slot].used; slot++)
 		;
-	if (slot == p->cfg.lus)
-		return MIRROR_NOROOM;
+	if (slot == p->cfg.lus) {
+		slot = slot_idle(p, now);
+		if (slot == MIRROR_NONE)
+			return MIRROR_NOROOM;
+		slot_end(p, slot);
+	}
 	p->slot[slot].used = true;
 	p->slot[slot].stamp = stamp;
 	p->slot[slot].session = f->session;
+	p->slot[slot].heard = now;
 	counter_add32(&p->counts.mirrors, 1);
 	p->ops->stamp(p->arg, slot, &stamp);
 	return MIRROR_OK;
 }
 
 static enum mirror_result peer_open(struct mirror_peer *p, uint32_t slot,
-				    const struct mirror_frame *f)
+				    const struct mirror_frame *f, uint64_t now)
 {
 	struct mirror_slot *s = slot == MIRROR_NONE ? NULL : &p->slot[slot];
 
@@ -190,24 +220,26 @@ static enum mirror_result peer_open(struct mirror_peer *p, uint32_t slot,
 		if (s && (s->stamp.mirror > f->mirror || (s->valid && !mirror_breaks(BREAK_FRESH))))
 			return MIRROR_BUSY;
 		/* The stamp must differ from that of a mirror that was lost with a process. */
-		return p->incarnation ? slot_begin(p, slot, f) : MIRROR_BUSY;
+		return p->incarnation ? slot_begin(p, slot, f, now) : MIRROR_BUSY;
 	}
 	if (mirror_breaks(BREAK_RESUME) && !s)
-		return slot_begin(p, slot, f);
+		return slot_begin(p, slot, f, now);
 	if (!s || s->stamp.mirror != f->mirror || s->stamp.epoch != f->session.epoch)
 		return MIRROR_LACKS;
 	s->session = f->session;
+	s->heard = now;
 	return MIRROR_OK;
 }
 
 static enum mirror_result peer_batch(struct mirror_peer *p, uint32_t slot,
-				     const struct mirror_frame *f)
+				     const struct mirror_frame *f, uint64_t now)
 {
-	const struct mirror_slot *s = slot == MIRROR_NONE ? NULL : &p->slot[slot];
+	struct mirror_slot *s = slot == MIRROR_NONE ? NULL : &p->slot[slot];
 
 	if (!s || s->stamp.mirror != f->mirror ||
 	    (mirror_session_compare(&f->session, &s->session) && !mirror_breaks(BREAK_SESSION)))
 		return MIRROR_LACKS;
+	s->heard = now;
 	if (s->sealed)
 		return mirror_breaks(BREAK_SEAL) ? MIRROR_OK : MIRROR_SEALED;
 	if (!mirror_pages_fit(p, slot, f))
@@ -221,12 +253,11 @@ void mirror_peer_frame(struct mirror_peer *p, unsigned from, unsigned channel,
 {
 	const uint32_t slot = mirror_slot_of(p, f->lu);
 
-	(void)now;
 	counter_add(&p->counts.frames, 1);
 	if (f->kind == MIRROR_OPEN) {
-		peer_answer(p, from, channel, f, peer_open(p, slot, f));
+		peer_answer(p, from, channel, f, peer_open(p, slot, f, now));
 	} else if (f->kind == MIRROR_BATCHED) {
-		peer_answer(p, from, channel, f, peer_batch(p, slot, f));
+		peer_answer(p, from, channel, f, peer_batch(p, slot, f, now));
 	}
 }
 
