@@ -156,8 +156,8 @@ static void slot_end(struct mirror_peer *p, uint32_t slot)
 	counter_add32(&p->counts.mirrors, (uint32_t)-1);
 }
 
-/* One that holds nothing and of which nobody has been heard for long. Units that are deleted here
- * before their owner has given up the mirror leave such ones: of them no object is read any more. */
+/* One that holds nothing, and of which nothing was heard for long. Units that are deleted here
+ * before their owner has given up the mirror leave such ones: their object is read no more. */
 static uint32_t slot_idle(struct mirror_peer *p, uint64_t now)
 {
 	uint64_t longest = SLOT_IDLE_NS;

@@ -75,9 +75,9 @@ void mirror_memory_tomb(struct mirror_memory *m, uint32_t slot, unsigned tomb, u
 			uint64_t count, uint64_t gen);
 /* The mirror of @lu is sealed, for good. */
 void mirror_memory_seal(struct mirror_memory *m, uint64_t lu);
-/* The data of a page: sectors *map, of 2^*shift bytes, lie where they lie in the block. (A peer that
- * changes the size of its sectors has told the rules of others.) NULL: their CRC is wrong. Valid
- * until the next change. */
+/* The data of a page: sectors *map, of 2^*shift bytes, lie where they lie in the block. (The rules
+ * know of others, too, if a peer has changed the size of its sectors.) NULL: their CRC is wrong.
+ * Valid until the next change. */
 const uint8_t *mirror_memory_data(const struct mirror_memory *m, uint32_t page, unsigned *shift,
 				  uint64_t *map);
 
