@@ -432,15 +432,19 @@ static bool commit_range(struct cache_dev *dev, const struct cache_range *r,
 static __attribute__((noinline)) bool committed_slowly(struct blk_req *req, uint8_t how,
 						       uint64_t gen, bool much)
 {
-	struct cache_mirror *m = cache_dev_of(req->blk)->mirror;
+	const struct cache_dev *dev = cache_dev_of(req->blk);
+	struct cache_mirror *m = dev->mirror;
 
 	if (!(how & HOW_MIRROR)) {
 		req->drv = NULL; /* no generation; another device may have left something */
 		return sync_begin(req);
 	}
-	/* The store has it first, where that is asked for, and where the mirror waits for that. */
+	/* The store has it first, where that is asked for, and where the mirror waits for that. So
+	 * it is while write-back fails, in a full pool, say: whoever takes over could not be rid of
+	 * what is answered. */
 	if (m->ops->committed(m->arg) || (req->flags & BLK_F_FUA) ||
-	    (how & (HOW_THROUGH | HOW_STABLE))) {
+	    (how & (HOW_THROUGH | HOW_STABLE)) ||
+	    __atomic_load_n(&dev->failing_until_ns, __ATOMIC_RELAXED)) {
 		req->drv = (void *)(uintptr_t)gen;
 		return sync_begin(req);
 	}

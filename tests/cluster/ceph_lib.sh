@@ -12,6 +12,7 @@
 #                    to look at its placement groups anew, is described after a minute, and another
 #                    takes its place: that is Ceph's matter
 #   mgr_start        a manager, without modules: it tells the monitor how full pools are
+#   filled none|full the OSD is full, or not. full: the pool is, as the monitor says
 #   ceph_kill        ends it; its files go with $ceph
 #
 # Objects are in $ceph_pgs placement groups, 8 unless set. OSDS=3: on three OSDs, each object on
@@ -146,6 +147,9 @@ osd_wake() {
 	osd_start
 	osd_is_up
 }
+
+filled() { ceph daemon "$ceph/out/osd.0.asok" injectfull "$1" >/dev/null 2>&1; }
+full() { ceph osd dump 2>/dev/null | grep -q "^pool.*'rbd'.*[ ,]full[ ,]"; }
 
 mgr_start() {
 	mkdir -p "$ceph/mgr"

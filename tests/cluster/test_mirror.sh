@@ -12,6 +12,8 @@
 #   found     ... its worker alone, or that is replaced: its memory is found again
 #   cut       the link between the two carries nothing any more, or is ended
 #   both      the link is cut, and then the owner killed; the peer killed, and then the owner
+#   full      Ceph is full: what cannot be rid of is not answered, though the peer has it. The owner
+#             is killed, and then there is room
 #   handover  the unit is handed over; its owner is stopped, and its peer
 #   stopped   the one that mirrors stands still, keeper and worker, under a load of 32 at a time:
 #             answers go on when it has been given up, and what waits for it takes no memory
@@ -305,6 +307,62 @@ part_handover() {
 	done
 }
 
+# Blocks that the image has not had are written until three in a row are refused, 500 at most: how
+# many were answered, and the last answer. read: those that were are there.
+fills() { # GATEWAY write|read
+	NEXUS=v python3 -B - $iqn "$(path_of "$1")" "$2" "$dir/answered" <<'END'
+import struct, sys, time
+sys.path.insert(0, 'tests/cluster')
+from initiator import Path, Peer, addresses_of
+Peer.target = sys.argv[1]
+path, until, refused = Path(addresses_of([sys.argv[2]])[0]), time.monotonic() + 60, 0
+def do(make):
+    while time.monotonic() < until:
+        data, status = path.do(make)
+        if status[:2] not in ('6/', '2/', 'go'):
+            return data, status
+        time.sleep(0.05)
+    sys.exit('no answer: ' + status)
+def block(n):
+    return struct.pack('<QQ', n, 7) * 256
+if sys.argv[3] == 'write':
+    good = []
+    for n in range(2048, 2548):
+        _, status = do(lambda p: p.write(8 * n, 8, block(n), lun=1))
+        good += [n] if status == 'good' else []
+        refused = 0 if status == 'good' else refused + 1
+        if refused == 3:
+            break
+        time.sleep(0.02)
+    open(sys.argv[4], 'w').write(' '.join(map(str, good)))
+    print(len(good), status)
+else:
+    for n in map(int, open(sys.argv[4]).read().split()):
+        assert do(lambda p: p.read(8 * n, 8, lun=1))[0] == block(n), n
+END
+}
+part_full() {
+	echo "# Ceph is full"
+	for round in $(seq "$rounds"); do
+		heal
+		all_up
+		is "the unit is mirrored" await 90 is_mirrored a b c
+		was=$owner
+		load_start "$was"
+		filled full
+		is "the pool is full" await 60 full
+		out=$(fills "$was" write 2>&1)
+		is "what cannot be rid of is refused, after $out" test "${out#* }" = 7/27/07
+		gw_kill "$was"
+		filled none
+		is "another one serves when there is room" await 90 some_serves $(others "$was")
+		further 50
+		out=$(fills "$owner" read 2>&1)
+		is "... what was answered is there" test $? = 0
+		is "full ($round): nothing is lost, nothing stale is read" load_stop
+	done
+}
+
 sync() { # GATEWAY [LETTER]
 	NEXUS=${2-} python3 -B - $iqn "$(path_of "$1")" <<'END'
 import sys
@@ -382,7 +440,7 @@ part_woken() {
 	bar serve.stop 30000 1000 "from there until the unit is served"
 }
 
-for part in ${PARTS:-owner worker peer found cut both handover stopped woken}; do part_$part; done
+for part in ${PARTS:-owner worker peer found cut both full handover stopped woken}; do part_$part; done
 
 all_up
 is "the unit is mirrored" await 60 is_mirrored a b c

@@ -366,8 +366,6 @@ echo "# a full cluster"
 lu 1 rbd/b --bsopts "$opts;cache=none"
 peer sense 1 write
 is "a unit of a pool with room" prints good
-filled() { ceph daemon "$ceph/out/osd.0.asok" injectfull "$1" >/dev/null 2>&1; } # none|full
-full() { ceph osd dump | grep -q "^pool.*'rbd'.*[ ,]full[ ,]"; }
 await() { # COMMAND...: until it is so
 	for _ in $(seq 120); do
 		"$@" && return

@@ -569,6 +569,34 @@ START_TEST(test_store_fails)
 }
 END_TEST
 
+/* What cannot drain is not answered, though the peer has it. */
+START_TEST(test_through_while_it_fails)
+{
+	struct cmd *a;
+
+	begin(SMALL);
+	a = put_block(1, 1);
+	acked(1);
+	settle();
+	ck_assert(ended(a, 0));
+	disk->fail_writes = -1;
+	cache_mirror_write_all(mirror);
+	settle();
+	a = put_block(2, 2);
+	acked(2);
+	bt_until(&t, &a->done);
+	ck_assert(ended(a, -EIO));
+	disk->fail_writes = 0;
+	a = put_block(3, 3);
+	acked(3);
+	bt_until(&t, &a->done);
+	ck_assert(ended(a, 0));
+	ck_assert_uint_eq(disk->data[3 * BLOCK], 3);
+	all_acked();
+	end();
+}
+END_TEST
+
 /* Blocks that the mirror keeps are there still when much else has come by; others are not. */
 START_TEST(test_kept)
 {
@@ -947,7 +975,8 @@ END_TEST
 UNIT_TABLE("mirror", 60, { test_answered_when_safe }, { test_said_is_said },
 	   { test_fua_waits_for_both }, { test_through }, { test_no_room },
 	   { test_not_shown_before }, { test_shown_again_after_the_end }, { test_fua_read_waits },
-	   { test_stored }, { test_stored_as_a_whole }, { test_store_fails }, { test_kept },
-	   { test_copy }, { test_discard, 2 }, { test_discard_of_what_is_not_kept },
-	   { test_compare_and_write }, { test_fails }, { test_found }, { test_cut, 2 },
-	   { test_cut_again }, { test_large_blocks }, { test_resize, 2 }, { test_shared })
+	   { test_stored }, { test_stored_as_a_whole }, { test_store_fails },
+	   { test_through_while_it_fails }, { test_kept }, { test_copy }, { test_discard, 2 },
+	   { test_discard_of_what_is_not_kept }, { test_compare_and_write }, { test_fails },
+	   { test_found }, { test_cut, 2 }, { test_cut_again }, { test_large_blocks },
+	   { test_resize, 2 }, { test_shared })
