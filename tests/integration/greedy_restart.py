@@ -182,7 +182,7 @@ def flood(bin, dir):
     work = Slow(many, flood=True)
     work.start()
     time.sleep(1)
-    took = restart_beside(t, reader, 3)
+    took = restart_beside(t, reader, 4)
     is_('it does not take long', took < 20, took)
     work.over = True
     over(t)
