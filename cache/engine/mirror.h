@@ -4,7 +4,8 @@
  * Who decides about that is the device's mirror, a table of operations. The cache knows neither its
  * rules nor where the copies are. What it does for a mirror:
  *
- *   write     asks it in the critical section of the commit, and answers when the mirror says so
+ *   write     asks it in the critical section of the commit, and answers when the mirror says so;
+ *             while write-back fails, the store has it first: what is answered must drain
  *   read      waits while a block may not be shown yet
  *   write-back  is on stable storage when it is over, and then told
  *   eviction  leaves blocks that the mirror keeps

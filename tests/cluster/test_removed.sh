@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What is there of a group is taken away while it lives: objects in RADOS are removed, or something
 # else is written there; the unit is deleted at one gateway, and to go there. Each time the unit is
-# served again, within a minute, and nothing that was acknowledged is lost. At last it is deleted where
-# it is served, and the target everywhere: no worker dies of that.
+# served again, within a minute, and nothing that was acknowledged is lost. At last it is deleted
+# where it is served, and the target everywhere: no worker dies of that.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . tests/integration/admin_lib.sh

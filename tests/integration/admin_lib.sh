@@ -22,9 +22,9 @@ failures=0
 tries=0 # ports that were taken
 trap 'daemon_kill; rm -rf "$dir"' EXIT
 
-# A port that nobody has now at ADDRESS (127.0.0.1), and that this test has not been given before. The
-# kernel gives it to nobody; another test may take it before the daemon does, and daemon_start then
-# tries another.
+# A port that nobody has now at ADDRESS (127.0.0.1), and that this test has not been given before.
+# The kernel gives it to nobody; another test may take it before the daemon does, and daemon_start
+# then tries another.
 pick_port() {
 	local p
 	while :; do

@@ -9,8 +9,9 @@
 
 #define RANK_NS (500 * NSEC_PER_MSEC) /* a place in the order */
 
-/* Whom its object names, and since when. One whose own object was removed since then can renew it
- * no more: it is a ghost. */
+/* What is noted when the object is looked at. Whom it names, and since when: one whose own object
+ * was removed since then can renew it no more, and is a ghost. Where it is to go, and whether that
+ * gateway left it to another one before (unheeded). */
 void gw_names_look(struct gateway *gw, struct gw_lu *lu, uint64_t now)
 {
 	const struct gw_lu_object *o = &lu->obj;
